@@ -14,13 +14,14 @@
 """Boxes that name their coordinate frame, so that no two conventions are ever mixed.
 
 Five box conventions occur in the data sets of this field (pixels as corners or as corner and size, 0-1, 0-100, 0-1000).
-A :class:`Box` carries its :class:`Frame`; the one conversion is :meth:`Box.to`; an operation on boxes of two frames is an
-error.
+A :class:`Box` carries its :class:`Frame`; the one conversion is :meth:`Box.to`; an operation on boxes of two frames is
+an error.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -35,12 +36,15 @@ __all__ = [
     "Frame",
     "FrameMismatchError",
     "box_from_numbers",
+    "is_number",
     "pixel_frame",
 ]
 
 BoxFormat = Literal["pixel_xyxy", "pixel_xywh", "unit_xyxy", "percent_xyxy", "relative_1000_xyxy"]
 BOX_FORMATS: tuple[str, ...] = get_args(BoxFormat)
 """The formats in which a box may be written on disk."""
+
+_LARGEST = sys.float_info.max
 
 
 class FrameMismatchError(TypeError):
@@ -174,6 +178,11 @@ class Box:
             raise FrameMismatchError(
                 f"cannot combine a box in {self.frame} with one in {other.frame}: convert with .to()"
             )
+
+
+def is_number(value: object) -> bool:
+    """True for a finite int or float that fits a float; False for a boolean, which Python counts among the ints."""
+    return type(value) in (int, float) and -_LARGEST <= value <= _LARGEST  # type: ignore[operator]
 
 
 def box_from_numbers(numbers: Sequence[float], fmt: str, width: float, height: float) -> Box:
