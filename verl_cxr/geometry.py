@@ -133,7 +133,7 @@ class Box:
         )
 
     def rounded(self) -> Box:
-        """Each coordinate at its nearest integer, which is what the text of a trace holds.
+        """The box on whole numbers: each coordinate at its nearest, or outwards where the nearest would leave no area.
 
         Raises:
             ValueError: a coordinate is not finite.
@@ -142,7 +142,11 @@ class Box:
         if not all(map(math.isfinite, numbers)):
             raise ValueError(f"cannot round a box with coordinates {numbers}")
         x1, y1, x2, y2 = (float(round(number)) for number in numbers)
-        return Box(x1, y1, x2, y2, self.frame)
+        nearest = Box(x1, y1, x2, y2, self.frame)
+        if not nearest.is_degenerate or self.is_degenerate:
+            return nearest
+        x1, y1, x2, y2 = math.floor(self.x1), math.floor(self.y1), math.ceil(self.x2), math.ceil(self.y2)
+        return Box(float(x1), float(y1), float(x2), float(y2), self.frame)
 
     def union(self, other: Box) -> Box:
         """The smallest box around both.

@@ -21,9 +21,9 @@ Every data set, anyone's own included, enters through this record, one JSON obje
                   "finding": "Moderate consolidation in the left lung."}],
      "source": "https://...", "licence": "CC BY-SA"}
 
-``id``, ``width``, ``height`` and ``regions`` are required; anything else may be absent or null. ``image`` is relative to
-the file's folder. ``frame`` is one of :data:`verl_cxr.geometry.BOX_FORMATS`; boxes are clipped to the film. A region with
-``"box": null`` is described but not located. Further keys are left for others. All checks happen here, once; a
+``id``, ``width``, ``height`` and ``regions`` are required; anything else may be absent or null. ``image`` is relative
+to the file's folder. ``frame`` is one of :data:`verl_cxr.geometry.BOX_FORMATS`; boxes are clipped to the film. A region
+with ``"box": null`` is described but not located. Further keys are left for others. All checks happen here, once; a
 :class:`Study` is trusted from then on.
 """
 
