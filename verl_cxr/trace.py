@@ -18,9 +18,9 @@ The form, on one line (region-grounded GRPO, "Reasoning trace")::
     <think>[{"region": "left lung", "box": [553, 2, 963, 946], "finding": "Consolidation."}]</think><answer>...</answer>
 
 :func:`parse` is the paper's format gate: the four tags complete, in order, once; every region that is named has a box.
-It is lenient about white space, code fences, key order and further keys. It refuses text outside the tags, which nothing
-would verify. It lets an empty list pass, because a list that names no region lacks no box; whether that earns anything is
-for the reward to say. It never raises, and its time is linear in the text.
+It is lenient about white space, code fences, key order and further keys. It refuses text outside the tags, which
+nothing would verify. It lets an empty list pass, because a list that names no region lacks no box; whether that earns
+anything is for the reward to say. It never raises, and its time is linear in the text.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from typing import Any, Literal, get_args
 
 import orjson
 
+from verl_cxr.anatomy import Vocabulary, load_vocabulary
 from verl_cxr.geometry import RELATIVE_1000, Box, Frame, is_number, pixel_frame
-from verl_cxr.study import RegionFinding
+from verl_cxr.study import RegionFinding, Study
 
-__all__ = ["FormatReason", "Rejection", "Trace", "TraceFormat", "TraceFrame", "parse", "render"]
+__all__ = ["FormatReason", "Rejection", "Trace", "TraceFormat", "TraceFrame", "parse", "reference_trace", "render"]
 
 TraceFrame = Literal["relative_1000", "pixel_original", "pixel_processed"]
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -111,6 +112,24 @@ class TraceFormat:
         return pixel_frame(*processed_size)
 
 
+def reference_trace(study: Study, vocabulary: Vocabulary | None = None) -> Trace:
+    """The trace that a perfect model would write about a study: each located region once, and the report.
+
+    Rows about one region (by its canonical name) become one: the box around all of theirs, their findings joined. A region
+    without a box is left out, since the gate demands one.
+
+    Args:
+        study: the annotation.
+        vocabulary: default :func:`~verl_cxr.anatomy.load_vocabulary`'s.
+    """
+    canonical = (vocabulary or load_vocabulary()).canonical
+    merged: dict[str, RegionFinding] = {}
+    for region in study.regions:
+        name = canonical(region.name)
+        merged[name] = _joined(merged[name], region) if name in merged else region
+    return Trace(tuple(region for region in merged.values() if region.box is not None), study.report.text)
+
+
 def render(trace: Trace, frame: Frame) -> str:
     """Write a trace as the model should, with boxes converted into ``frame``: integers in a pixel or 0-1000 frame.
 
@@ -181,6 +200,12 @@ def _regions(text: str, frame: Frame) -> tuple[RegionFinding, ...] | Rejection:
         x1, y1, x2, y2 = box
         regions.append(RegionFinding(name, Box(float(x1), float(y1), float(x2), float(y2), frame), finding or ""))
     return tuple(regions)
+
+
+def _joined(one: RegionFinding, other: RegionFinding) -> RegionFinding:
+    box = one.box.union(other.box) if one.box and other.box else one.box or other.box
+    findings = dict.fromkeys(finding for finding in (one.finding, other.finding) if finding)
+    return RegionFinding(one.name, box, " ".join(findings))
 
 
 def _unfenced(text: str) -> str:
