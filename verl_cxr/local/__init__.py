@@ -11,3 +11,48 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
+"""verl on a CPU: platform, FSDP2 engine, rollout server and agent-loop workers, by verl's own registries.
+
+Nothing here is imported on a machine with an accelerator, unless ``VERL_PLATFORM=cpu`` asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from verl_cxr.local.environment import set_defaults
+
+__all__ = ["activate", "wanted"]
+
+
+def wanted() -> bool:
+    """Whether this process should run verl on the CPU.
+
+    ``VERL_PLATFORM`` decides when it is set. Otherwise the CPU is wanted in a driver process that sees no accelerator;
+    a Ray worker follows its driver (which sets ``VERL_PLATFORM`` for its children), because an actor without a GPU share
+    on a GPU cluster sees none either.
+    """
+    choice = os.environ.get("VERL_PLATFORM", "").strip().lower()
+    if choice:
+        return choice == "cpu"
+    import ray
+    from verl.plugin.platform import PlatformRegistry
+
+    if ray.is_initialized():
+        return False
+    platforms = (PlatformRegistry.get(name) for name in PlatformRegistry.registered_names())
+    return not any(platform().is_platform_available(use_smi_check=True) for platform in platforms if platform)
+
+
+def activate() -> None:
+    """Make the CPU verl's platform in this process and, through the environment, in its children."""
+    set_defaults()
+    from verl_cxr.local import torchvision_shim
+
+    torchvision_shim.install()
+    from verl_cxr.local import engine, patches, platform, replica
+
+    platform.register()
+    patches.apply()
+    engine.register()
+    replica.register()

@@ -1,0 +1,61 @@
+# Copyright 2025 Individual Contributor: the verl-cxr authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""OmegaConf resolvers of ``hydra_configs``: ``${cxr.NAME:...}``."""
+
+from __future__ import annotations
+
+from omegaconf import OmegaConf
+
+__all__ = ["register"]
+
+
+def register() -> None:
+    """Register every ``cxr.*`` resolver. Idempotent."""
+    resolvers = {"kl": _kl, "local_device": _local_device, "local_data": _local_data, "local_model": _local_model}
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(f"cxr.{name}", resolver, replace=True)
+
+
+def _kl(reference: str) -> bool:
+    """Whether the loss holds a KL term to the reference policy."""
+    if reference not in ("initial", "none"):
+        raise ValueError(f"cxr.reference is 'initial' (the policy at step 0) or 'none', not '{reference}'")
+    return reference == "initial"
+
+
+def _local_device() -> str:
+    """The device of ``+scale=local``; an error with its cure where verl runs on an accelerator."""
+    from verl.plugin.platform import get_platform
+
+    device = str(get_platform().device_name)
+    if device != "cpu":
+        raise RuntimeError(
+            f"+scale=local runs on the CPU, but verl's platform here is '{device}'. "
+            "Put VERL_PLATFORM=cpu before the command, or choose +scale=node8."
+        )
+    return device
+
+
+def _local_data(assets: str) -> str:
+    """The folder of phantom data under ``assets``, made now if it does not exist."""
+    from verl_cxr.local.assets import data_folder
+
+    return str(data_folder(assets))
+
+
+def _local_model(assets: str, stage: str) -> str:
+    """The newest checkpoint of the stage before ``stage`` under ``assets``, or a fresh tiny Qwen3-VL."""
+    from verl_cxr.local.assets import model_folder
+
+    return str(model_folder(assets, stage))
