@@ -44,6 +44,7 @@ BoxFormat = Literal["pixel_xyxy", "pixel_xywh", "unit_xyxy", "percent_xyxy", "re
 BOX_FORMATS: tuple[str, ...] = get_args(BoxFormat)
 """The formats in which a box may be written on disk."""
 
+_INF = math.inf
 _LARGEST = sys.float_info.max
 
 
@@ -102,19 +103,17 @@ class Box:
     @property
     def is_degenerate(self) -> bool:
         """True for a box without extent (x2 <= x1 or y2 <= y1) or with a coordinate that is not finite."""
-        isfinite = math.isfinite
-        finite = isfinite(self.x1) and isfinite(self.y1) and isfinite(self.x2) and isfinite(self.y2)
-        return not (finite and self.x1 < self.x2 and self.y1 < self.y2)
+        return not (-_INF < self.x1 < self.x2 < _INF and -_INF < self.y1 < self.y2 < _INF)
 
     @property
     def is_inside(self) -> bool:
         """True when no edge lies beyond the frame."""
-        inside_x = min(self.x1, self.x2) >= 0 and max(self.x1, self.x2) <= self.frame.width
-        return inside_x and min(self.y1, self.y2) >= 0 and max(self.y1, self.y2) <= self.frame.height
+        width, height = self.frame.width, self.frame.height
+        return 0 <= self.x1 <= width and 0 <= self.x2 <= width and 0 <= self.y1 <= height and 0 <= self.y2 <= height
 
     def to(self, frame: Frame) -> Box:
         """The same rectangle of the same image in the units of ``frame``."""
-        if frame == self.frame:
+        if frame is self.frame or frame == self.frame:
             return self
         sx, sy = frame.width / self.frame.width, frame.height / self.frame.height
         return Box(self.x1 * sx, self.y1 * sy, self.x2 * sx, self.y2 * sy, frame)
@@ -166,19 +165,17 @@ class Box:
             FrameMismatchError: the frames differ.
         """
         self._require_frame_of(other)
-        if self.is_degenerate or other.is_degenerate:
-            return 0.0
         across = min(self.x2, other.x2) - max(self.x1, other.x1)
         down = min(self.y2, other.y2) - max(self.y1, other.y1)
         if across <= 0 or down <= 0:
             return 0.0
         shared = across * down
-        union = self.width * self.height + other.width * other.height - shared
-        # Areas overflow near 1e308 (inf - inf is NaN) and underflow near 1e-308: neither is a box of a film.
-        return shared / union if 0 < union < math.inf else 0.0
+        union = (self.x2 - self.x1) * (self.y2 - self.y1) + (other.x2 - other.x1) * (other.y2 - other.y1) - shared
+        # A coordinate that is not finite makes the union NaN or infinite, as does an area beyond 1e308.
+        return shared / union if 0 < union < _INF else 0.0
 
     def _require_frame_of(self, other: Box) -> None:
-        if self.frame != other.frame:
+        if self.frame is not other.frame and self.frame != other.frame:
             raise FrameMismatchError(
                 f"cannot combine a box in {self.frame} with one in {other.frame}: convert with .to()"
             )

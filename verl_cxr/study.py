@@ -21,10 +21,10 @@ Every data set, anyone's own included, enters through this record, one JSON obje
                   "finding": "Moderate consolidation in the left lung."}],
      "source": "https://...", "licence": "CC BY-SA"}
 
-``id``, ``width``, ``height`` and ``regions`` are required; anything else may be absent or null. ``image`` is relative
-to the file's folder. ``frame`` is one of :data:`verl_cxr.geometry.BOX_FORMATS`; boxes are clipped to the film. A region
-with ``"box": null`` is described but not located. Further keys are left for others. All checks happen here, once; a
-:class:`Study` is trusted from then on.
+``id``, ``width``, ``height`` and ``regions`` are required; anything else may be absent or null. ``image`` is absolute,
+or relative to the file's folder and inside it. ``frame`` is one of :data:`verl_cxr.geometry.BOX_FORMATS`; boxes are
+clipped to the film. A region with ``"box": null`` is described but not located. Further keys are left for others. All
+checks happen here, once; a :class:`Study` is trusted from then on.
 """
 
 from __future__ import annotations
@@ -104,13 +104,17 @@ class Study:
     source: str | None = None
     licence: str | None = None
 
+    def __hash__(self) -> int:
+        # Ids tell studies apart. A study is looked up once a rollout, and hashing every box would cost more than that.
+        return hash(self.id)
+
     @classmethod
     def from_dict(cls, record: Mapping[str, Any], *, root: str | os.PathLike[str] | None = None) -> Study:
         """Validate a record.
 
         Args:
             record: the JSON object of one row.
-            root: folder that ``image`` is relative to, and must not leave; None takes the path as it is written.
+            root: folder that a relative ``image`` starts from and must not leave; None takes the path as it is written.
 
         Raises:
             StudyError: a field is missing, has the wrong type, or holds an impossible value.
@@ -281,7 +285,7 @@ def _side(record: Mapping[str, Any], key: str) -> int:
 
 def _image(record: Mapping[str, Any], root: str | os.PathLike[str] | None) -> Path | None:
     image = _text(record, "image")
-    if image is None or root is None:
+    if image is None or root is None or os.path.isabs(image):
         return None if image is None else Path(image)
     # abspath instead of resolve: image folders are often links to another disk, and a link is not an escape.
     folder = os.path.abspath(root)

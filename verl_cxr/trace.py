@@ -58,6 +58,8 @@ class FormatReason(str, Enum):
     MISSING_BOX = "missing_box"
     BAD_BOX = "bad_box"
     """A box is not a list of four finite numbers."""
+    DEGENERATE_BOX = "degenerate_box"
+    """A box has no area; only a reward that is told to refuses it."""
     BAD_FINDING = "bad_finding"
     """A finding is present and not text."""
 
@@ -115,8 +117,8 @@ class TraceFormat:
 def reference_trace(study: Study, vocabulary: Vocabulary | None = None) -> Trace:
     """The trace that a perfect model would write about a study: each located region once, and the report.
 
-    Rows about one region (by its canonical name) become one: the box around all of theirs, their findings joined. A region
-    without a box is left out, since the gate demands one.
+    Rows about one region (by its canonical name) become one: the box around all of theirs, their findings joined. A
+    region without a box is left out, since the gate demands one.
 
     Args:
         study: the annotation.
