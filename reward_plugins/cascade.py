@@ -33,13 +33,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reward_plugins.matching import Match, Pairs, Reading, match, shortcuts, target_of
+from reward_plugins.matching import Match, Pairs, Reading, match, read_regions, shortcuts, target_of
 from reward_plugins.options import CascadeOptions
 from reward_plugins.record import RegionScore, RewardRecord
 from verl_cxr.anatomy import load_vocabulary
 from verl_cxr.facts import FactScorer
 from verl_cxr.geometry import Frame
-from verl_cxr.study import RegionFinding, Study
+from verl_cxr.study import Study
 from verl_cxr.trace import FormatReason, Rejection, parse
 
 __all__ = ["CascadeOptions", "Prepared", "RegionScore", "RewardRecord", "prepare", "score"]
@@ -68,21 +68,14 @@ def prepare(response: str, study: Study, options: CascadeOptions, frame: Frame) 
     target = target_of(study, vocabulary, frame)
     counts: dict[str, Any] = {"annotated_regions": len(target.boxes), "response_chars": len(response)}
     trace = parse(response, frame)
-    degenerate = overrun = 0
-    if not isinstance(trace, Rejection):
-        boxes = [region.box for region in trace.regions if region.box is not None]
-        degenerate = sum(box.is_degenerate for box in boxes)
-        overrun = sum(not box.is_inside for box in boxes)
-        if degenerate and options.degenerate == "reject":
-            trace = Rejection(FormatReason.DEGENERATE_BOX, f"{degenerate} box(es) without area")
     if isinstance(trace, Rejection):
         return Prepared(options, counts | {"missing_regions": len(target.boxes)}, rejection=trace)
-
-    predicted: dict[str, list[RegionFinding]] = {}
-    for region in trace.regions:
-        predicted.setdefault(vocabulary.canonical(region.name), []).append(region)
+    predicted, degenerate, overrun = read_regions(trace.regions, vocabulary, options)
+    if degenerate and options.degenerate == "reject":
+        rejection = Rejection(FormatReason.DEGENERATE_BOX, f"{degenerate} box(es) without area")
+        return Prepared(options, counts | {"missing_regions": len(target.boxes)}, rejection=rejection)
     pairs: Pairs = {}
-    matches = tuple(match(name, predicted.get(name, ()), target, options, pairs) for name in target.boxes)
+    matches = tuple([match(name, predicted.get(name, ()), target, options, pairs) for name in target.boxes])
     answer = None
     if options.scores_report and target.report.strip():
         answer = pairs.setdefault((trace.report, target.report), len(pairs))

@@ -26,7 +26,21 @@ from verl_cxr.geometry import Box, Frame
 from verl_cxr.study import RegionFinding, Study
 from verl_cxr.trace import reference_trace
 
-__all__ = ["Match", "Pairs", "Reading", "Target", "match", "shortcuts", "target_of"]
+__all__ = [
+    "Match",
+    "Pairs",
+    "Predictions",
+    "Reading",
+    "Said",
+    "Target",
+    "match",
+    "read_regions",
+    "shortcuts",
+    "target_of",
+]
+
+Said = tuple[Box | None, str]
+"""One prediction of a region: the box that counts (None: it earns no IoU) and the finding."""
 
 Pairs = dict[tuple[str, str], int]
 """Each distinct (predicted, reference) pair of texts to be compared, and its place among them."""
@@ -65,6 +79,16 @@ def target_of(study: Study, vocabulary: Vocabulary, frame: Frame) -> Target:
     )
 
 
+class Predictions(NamedTuple):
+    """What a response says, by canonical name of the region, in the order of the text."""
+
+    by_name: dict[str, list[Said]]
+    degenerate: int
+    """Boxes without area."""
+    overrun: int
+    """Boxes with area that reach beyond the image."""
+
+
 class Reading(NamedTuple):
     """One way to read a predicted region; a region that is predicted several times may have several."""
 
@@ -87,32 +111,46 @@ class Match(NamedTuple):
     readings: tuple[Reading, ...]
 
 
-def match(
-    name: str, predicted: Sequence[RegionFinding], target: Target, options: CascadeOptions, pairs: Pairs
-) -> Match:
-    """Compare the predictions of one region with its annotation; add the pairs of texts that it needs to ``pairs``."""
-    box, finding = target.boxes[name], target.findings[name]
-    silent = options.empty_finding == "skip" and not finding.strip()
-    if not predicted:
-        return Match(name, 0, silent, ())
-    seen = [(_placed(region.box, options), region.finding) for region in predicted]
-    if len(seen) > 1:
+def read_regions(regions: Sequence[RegionFinding], vocabulary: Vocabulary, options: CascadeOptions) -> Predictions:
+    """Sort predicted regions by canonical name, in one pass; their boxes become those that count."""
+    by_name: dict[str, list[Said]] = {}
+    degenerate = overrun = 0
+    for region in regions:
+        box = region.box
+        if box is None or box.is_degenerate:
+            degenerate += 1
+            box = None
+        elif not box.is_inside:
+            overrun += 1
+            box = box.clip() if options.overrun == "clip" else None
+            if box is not None and box.is_degenerate:
+                box = None
+        by_name.setdefault(vocabulary.canonical(region.name), []).append((box, region.finding))
+    return Predictions(by_name, degenerate, overrun)
+
+
+def match(name: str, said: Sequence[Said], target: Target, options: CascadeOptions, pairs: Pairs) -> Match:
+    """Compare what is said of one region with its annotation; add the pairs of texts that this needs to ``pairs``."""
+    target_box, target_finding = target.boxes[name], target.findings[name]
+    silent = options.empty_finding == "skip" and not target_finding.strip()
+    times = len(said)
+    if times > 1:
         if options.duplicates == "first":
-            seen = seen[:1]
+            said = said[:1]
         elif options.duplicates == "union":
-            seen = [_united(seen)]
+            said = [_united(said)]
     readings = []
-    for placed, said in seen:
-        iou = 0.0 if placed is None else placed.iou(box)
+    for box, finding in said:
+        iou = 0.0 if box is None else box.iou(target_box)
         gated = iou > options.tau or not options.gate
         pair = None
         if not silent and (options.measure_all or (gated and options.needs_findings)):
-            pair = pairs.setdefault((said, finding), len(pairs))
+            pair = pairs.setdefault((finding, target_finding), len(pairs))
         readings.append(Reading(iou, gated, pair))
-    return Match(name, len(predicted), silent, tuple(readings))
+    return Match(name, times, silent, tuple(readings))
 
 
-def shortcuts(predicted: Mapping[str, Sequence[RegionFinding]], target: Target) -> tuple[int, int]:
+def shortcuts(by_name: Mapping[str, Sequence[Said]], target: Target) -> tuple[int, int]:
     """Count the predicted regions whose finding, word for word, is that of another place.
 
     Returns:
@@ -120,32 +158,23 @@ def shortcuts(predicted: Mapping[str, Sequence[RegionFinding]], target: Target) 
         those with the finding of another annotated region and not of their own).
     """
     first: dict[str, str] = {}
-    nowhere: frozenset[str] = frozenset()
     duplicated = misplaced = 0
-    for name, regions in predicted.items():
-        for region in regions:
-            finding = _plain(region.finding)
-            if finding:
-                duplicated += first.setdefault(finding, name) != name
-                homes = target.homes.get(finding, nowhere)
-                misplaced += bool(homes) and name not in homes
+    for name, said in by_name.items():
+        for _, finding in said:
+            plain = _plain(finding)
+            if plain:
+                duplicated += first.setdefault(plain, name) != name
+                homes = target.homes.get(plain)
+                misplaced += homes is not None and name not in homes
     return duplicated, misplaced
 
 
-def _placed(box: Box | None, options: CascadeOptions) -> Box | None:
-    """The predicted box as it counts; None for one that earns no IoU."""
-    if box is None or (options.overrun == "zero" and not box.is_inside):
-        return None
-    box = box.clip()
-    return None if box.is_degenerate else box
-
-
-def _united(seen: Sequence[tuple[Box | None, str]]) -> tuple[Box | None, str]:
+def _united(said: Sequence[Said]) -> Said:
     united: Box | None = None
-    for box, _ in seen:
+    for box, _ in said:
         if box is not None:
             united = box if united is None else united.union(box)
-    return united, " ".join(sorted({finding for _, finding in seen}))
+    return united, " ".join(sorted({finding for _, finding in said}))
 
 
 def _plain(finding: str) -> str:

@@ -34,13 +34,14 @@ from typing import Any, Literal, get_args
 import orjson
 
 from verl_cxr.anatomy import Vocabulary, load_vocabulary
-from verl_cxr.geometry import RELATIVE_1000, Box, Frame, is_number, pixel_frame
+from verl_cxr.geometry import RELATIVE_1000, Box, Frame, pixel_frame
 from verl_cxr.study import RegionFinding, Study
 
 __all__ = ["FormatReason", "Rejection", "Trace", "TraceFormat", "TraceFrame", "parse", "reference_trace", "render"]
 
 TraceFrame = Literal["relative_1000", "pixel_original", "pixel_processed"]
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+_NUMBER_TYPES = frozenset({int, float})
 _INTEGER_FRAMES = ("relative_1000", "pixel")
 
 
@@ -194,7 +195,8 @@ def _regions(text: str, frame: Frame) -> tuple[RegionFinding, ...] | Rejection:
         box = item.get("box")
         if box is None:
             return Rejection(FormatReason.MISSING_BOX, f"item {number} has no box")
-        if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
+        # orjson reads no number that is not finite: the types are all there is to check
+        if not isinstance(box, list) or len(box) != 4 or not _NUMBER_TYPES.issuperset(map(type, box)):
             return Rejection(FormatReason.BAD_BOX, f"the box of item {number} is not a list of 4 finite numbers")
         finding = item.get("finding")
         if finding is not None and not isinstance(finding, str):
