@@ -123,10 +123,19 @@ class Prepared:
             raise ValueError(
                 f"F1 values lie in [0, 1]: {[f1 for f1 in f1s if f1 is not None and not 0 <= f1 <= 1][:5]}"
             )
-        if self.rejection is not None:
-            reason, detail = self.rejection.reason.value, self.rejection.detail
-            return RewardRecord(reward=0.0, format=False, reason=reason, detail=detail, **self.counts)
         options = self.options
+        if self.rejection is not None:
+            return RewardRecord(
+                reward=0.0,
+                format=False,
+                reasoning=0.0,
+                spatial=0.0,
+                factual=0.0 if options.scores_findings else None,
+                answer=0.0 if options.scores_report else None,
+                reason=self.rejection.reason.value,
+                detail=self.rejection.detail,
+                **self.counts,
+            )
         undefined = {"one": 1.0, "zero": 0.0, "skip": None}[options.no_entity]
         known = [undefined if f1 is None else f1 for f1 in f1s]
         regions = tuple([self._region(match, known) for match in self.matches])
@@ -169,7 +178,7 @@ class Prepared:
         options = self.options
         extra = options.unannotated_weight * self.counts["extra_regions"] if options.unannotated == "penalise" else 0.0
         spatial = sum(region.iou for region in regions) / (len(regions) + extra) if regions else None
-        if not (options.needs_findings or options.measure_all):
+        if not options.scores_findings:
             return spatial, None
         counted = [
             (region.f1 or 0.0) if region.gated else 0.0
@@ -184,7 +193,7 @@ class Prepared:
             return 1.0
         if parts == "spatial" or spatial is None:
             return spatial
-        if not (self.options.needs_findings or self.options.measure_all):
+        if not self.options.scores_findings:
             return None
         return factual if parts == "factual" else spatial + (factual or 0.0)
 

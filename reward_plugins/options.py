@@ -115,6 +115,11 @@ class CascadeOptions:
         return self.verify != "answer" and self.parts in ("joint", "factual")
 
     @property
+    def scores_findings(self) -> bool:
+        """The F1 of findings is needed, or wanted for the log."""
+        return self.needs_findings or self.measure_all
+
+    @property
     def scores_report(self) -> bool:
         """The F1 of the whole report is needed, or wanted for the log."""
         return self.verify != "reasoning" or self.measure_all

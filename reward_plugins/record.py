@@ -38,7 +38,7 @@ class RegionScore(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRecord:
-    """Score of one response. A refused response has 0 for each score, ``reason`` and ``detail``.
+    """Score of one response. A refused response has 0 for each score that was wanted, no regions, and the reason.
 
     Attributes:
         reward: what trains.
@@ -59,12 +59,10 @@ class RewardRecord:
 
     reward: float
     format: bool
-    reason: str | None = None
-    detail: str | None = None
-    reasoning: float | None = 0.0
-    spatial: float | None = 0.0
-    factual: float | None = 0.0
-    answer: float | None = 0.0
+    reasoning: float | None
+    spatial: float | None
+    factual: float | None
+    answer: float | None
     unverifiable: bool = False
     n_regions: int = 0
     annotated_regions: int = 0
@@ -79,6 +77,8 @@ class RewardRecord:
     report_chars: int = 0
     response_chars: int = 0
     regions: tuple[RegionScore, ...] = ()
+    reason: str | None = None
+    detail: str | None = None
 
     def numbers(self) -> dict[str, float]:
         """The numeric fields but ``reward``, one fixed set of keys, all finite: True is 1, what was not scored is 0.

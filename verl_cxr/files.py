@@ -11,17 +11,67 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Files that are written whole or not at all."""
+"""Files of records, one JSON object a line: read row by row, written whole or not at all."""
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-__all__ = ["replacing"]
+import orjson
+
+__all__ = ["RecordError", "kind_of", "read_records", "replacing"]
+
+
+class RecordError(ValueError):
+    """A row that is not what it should be: names file, row (1-based line) and field, what is wrong, what is right."""
+
+    def __init__(self, field: str, problem: str, *, file: str | None = None, row: int | None = None) -> None:
+        self.field, self.problem, self.file, self.row = field, problem, file, row
+        place = [part for part in (file, f"row {row}" if row else None, f"field {field!r}" if field else None) if part]
+        super().__init__(f"{', '.join(place)}: {problem}" if place else problem)
+
+    def at(self, file: str | os.PathLike[str], row: int) -> RecordError:
+        """The same error with its place in a file."""
+        return type(self)(self.field, self.problem, file=os.fspath(file), row=row)
+
+
+def read_records(
+    path: str | os.PathLike[str], *, error: type[RecordError] = RecordError
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read the objects of a JSONL file (gzipped if it is named ``.gz``), each with its row; blank lines are no records.
+
+    Raises:
+        RecordError: (or the class ``error``) the first row that is not a JSON object, or a damaged gzip file.
+        FileNotFoundError: no such file.
+    """
+    path = Path(path)
+    row = 0
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
+        try:
+            for row, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    record = orjson.loads(line)
+                except orjson.JSONDecodeError as cause:
+                    raise error("", f"not JSON: {cause}", file=str(path), row=row) from None
+                if not isinstance(record, dict):
+                    raise error("", f"a row is a JSON object, not {kind_of(record)}", file=str(path), row=row)
+                yield row, record
+        except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
+            raise error("", f"damaged gzip file: {cause}", file=str(path), row=row + 1) from None
+
+
+def kind_of(value: object) -> str:
+    """The JSON name of a value's type, for messages."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return "null" if value is None else names.get(type(value), type(value).__name__)
 
 
 @contextmanager

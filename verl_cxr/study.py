@@ -32,7 +32,6 @@ from __future__ import annotations
 import difflib
 import gzip
 import os
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from verl_cxr.files import replacing
+from verl_cxr.files import RecordError, kind_of, read_records, replacing
 from verl_cxr.geometry import BOX_FORMATS, Box, box_from_numbers, is_number
 
 __all__ = ["RegionFinding", "Report", "Study", "StudyError", "View", "read_studies", "write_studies"]
@@ -53,17 +52,8 @@ _REGION_KEYS = ("name", "box", "frame", "finding")
 _MAX_SIDE = 10**6  # pixels; beyond any detector, and small enough for exact arithmetic
 
 
-class StudyError(ValueError):
-    """A record that is not a study: names file, row (1-based line) and field, what is wrong and what would be right."""
-
-    def __init__(self, field: str, problem: str, *, file: str | None = None, row: int | None = None) -> None:
-        self.field, self.problem, self.file, self.row = field, problem, file, row
-        place = [part for part in (file, f"row {row}" if row else None, f"field {field!r}" if field else None) if part]
-        super().__init__(f"{', '.join(place)}: {problem}" if place else problem)
-
-    def at(self, file: str | os.PathLike[str], row: int) -> StudyError:
-        """The same error with its place in a file."""
-        return StudyError(self.field, self.problem, file=os.fspath(file), row=row)
+class StudyError(RecordError):
+    """A record that is not a study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,22 +173,15 @@ def read_studies(path: str | os.PathLike[str], *, root: str | os.PathLike[str] |
     """
     path = Path(path)
     row_of: dict[str, int] = {}
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
-        for row, line in _numbered(lines, path):
-            try:
-                record = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                raise StudyError("", f"not JSON: {error}", file=str(path), row=row) from None
-            try:
-                if not isinstance(record, dict):
-                    raise StudyError("", f"a row is a JSON object, not {_kind(record)}")
-                study = Study.from_dict(record, root=_root_of(record, path) if root is None else root)
-                if study.id in row_of:
-                    raise StudyError("id", f"{study.id!r} is already the id of row {row_of[study.id]}")
-            except StudyError as error:
-                raise error.at(path, row) from None
-            row_of[study.id] = row
-            yield study
+    for row, record in read_records(path, error=StudyError):
+        try:
+            study = Study.from_dict(record, root=_root_of(record, path) if root is None else root)
+        except StudyError as error:
+            raise error.at(path, row) from None
+        if study.id in row_of:
+            raise StudyError("id", f"{study.id!r} is already the id of row {row_of[study.id]}", file=str(path), row=row)
+        row_of[study.id] = row
+        yield study
 
 
 def write_studies(path: str | os.PathLike[str], studies: Iterable[Study]) -> int:
@@ -227,28 +210,11 @@ def write_studies(path: str | os.PathLike[str], studies: Iterable[Study]) -> int
     return len(ids)
 
 
-def _numbered(lines: Iterable[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
-    """Rows that are not blank, counted from 1; a damaged gzip file is an error of its own row."""
-    row = 0
-    try:
-        for row, line in enumerate(lines, start=1):
-            if line.strip():
-                yield row, line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise StudyError("", f"damaged gzip file: {error}", file=str(path), row=row + 1) from None
-
-
 def _root_of(record: Mapping[str, Any], path: Path) -> Path:
     image = record.get("image")
     if isinstance(image, str) and not (path.parent / image).is_file() and (path.parent.parent / image).is_file():
         return path.parent.parent
     return path.parent
-
-
-def _kind(value: object) -> str:
-    """The JSON name of a value's type, for messages."""
-    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
-    return "null" if value is None else names.get(type(value), type(value).__name__)
 
 
 def _get(
@@ -261,7 +227,7 @@ def _get(
             raise StudyError(prefix + key, f"missing: give {wanted}")
         return None
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise StudyError(prefix + key, f"must be {wanted}, not {_kind(value)}")
+        raise StudyError(prefix + key, f"must be {wanted}, not {kind_of(value)}")
     return value
 
 
@@ -297,7 +263,7 @@ def _image(record: Mapping[str, Any], root: str | os.PathLike[str] | None) -> Pa
 
 def _region(region: object, place: str, width: int, height: int) -> RegionFinding:
     if not isinstance(region, dict):
-        raise StudyError(place, f"a region is an object, not {_kind(region)}")
+        raise StudyError(place, f"a region is an object, not {kind_of(region)}")
     prefix = f"{place}."
     _refuse_misspelt(region, _REGION_KEYS, prefix)
     name = _name(region, "name", prefix)
