@@ -120,9 +120,7 @@ class Prepared:
         if len(f1s) != len(self.pairs):
             raise ValueError(f"{len(f1s)} F1 values for {len(self.pairs)} pairs")
         if not all(f1 is None or 0 <= f1 <= 1 for f1 in f1s):
-            raise ValueError(
-                f"F1 values lie in [0, 1]: {[f1 for f1 in f1s if f1 is not None and not 0 <= f1 <= 1][:5]}"
-            )
+            raise ValueError(f"an F1 lies in [0, 1] or is None: {list(f1s)[:20]}")
         options = self.options
         if self.rejection is not None:
             return RewardRecord(
@@ -168,10 +166,12 @@ class Prepared:
         return RegionScore(match.name, reading.iou, f1, reading.gated, match.predicted)
 
     def _earned(self, reading: Reading, f1s: Sequence[float | None]) -> tuple[float, float, float]:
+        """What orders the readings of a repeated region: what each earns, then IoU, then F1."""
         f1 = None if reading.pair is None else f1s[reading.pair]
-        rank = 1.0 if f1 is None else f1  # leaving the mean is no loss
-        gain = rank if reading.gated and self.options.parts in ("joint", "factual") else 0.0
-        return (gain if self.options.parts == "factual" else reading.iou + gain), reading.iou, rank
+        if f1 is None:  # out of the mean: neither the worst of several readings nor the best
+            f1 = 0.0 if self.options.duplicates == "best" else 1.0
+        gain = f1 if reading.gated and self.options.parts in ("joint", "factual") else 0.0
+        return (gain if self.options.parts == "factual" else reading.iou + gain), reading.iou, f1
 
     def _means(self, regions: Sequence[RegionScore]) -> tuple[float | None, float | None]:
         """Mean IoU and mean gated F1; None where there is nothing to average."""

@@ -295,5 +295,6 @@ def _refuse_misspelt(record: Mapping[str, Any], known: tuple[str, ...], prefix: 
     unknown = [key for key in record if key not in known]
     absent = [key for key in known if key not in record]
     for key in unknown:
-        if near := difflib.get_close_matches(key, absent, n=1, cutoff=0.8):
-            raise StudyError(prefix + key, f"unknown key: did you mean {near[0]!r}?")
+        near = [other for other in absent if abs(len(other) - len(key)) <= 1]
+        if match := difflib.get_close_matches(key, near, n=1, cutoff=0.75):
+            raise StudyError(prefix + key, f"unknown key: did you mean {match[0]!r}?")

@@ -29,6 +29,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
 from typing import Any, Literal, get_args
 
 import orjson
@@ -126,11 +127,11 @@ def reference_trace(study: Study, vocabulary: Vocabulary | None = None) -> Trace
         vocabulary: default :func:`~verl_cxr.anatomy.load_vocabulary`'s.
     """
     canonical = (vocabulary or load_vocabulary()).canonical
-    merged: dict[str, RegionFinding] = {}
+    rows: dict[str, list[RegionFinding]] = {}
     for region in study.regions:
-        name = canonical(region.name)
-        merged[name] = _joined(merged[name], region) if name in merged else region
-    return Trace(tuple(region for region in merged.values() if region.box is not None), study.report.text)
+        rows.setdefault(canonical(region.name), []).append(region)
+    merged = [same[0] if len(same) == 1 else _merged(same) for same in rows.values()]
+    return Trace(tuple(region for region in merged if region.box is not None), study.report.text)
 
 
 def render(trace: Trace, frame: Frame) -> str:
@@ -206,10 +207,10 @@ def _regions(text: str, frame: Frame) -> tuple[RegionFinding, ...] | Rejection:
     return tuple(regions)
 
 
-def _joined(one: RegionFinding, other: RegionFinding) -> RegionFinding:
-    box = one.box.union(other.box) if one.box and other.box else one.box or other.box
-    findings = dict.fromkeys(finding for finding in (one.finding, other.finding) if finding)
-    return RegionFinding(one.name, box, " ".join(findings))
+def _merged(regions: Sequence[RegionFinding]) -> RegionFinding:
+    boxes = [region.box for region in regions if region.box is not None]
+    findings = dict.fromkeys(region.finding for region in regions if region.finding)
+    return RegionFinding(regions[0].name, reduce(Box.union, boxes) if boxes else None, " ".join(findings))
 
 
 def _unfenced(text: str) -> str:
