@@ -50,9 +50,9 @@ def activate() -> None:
     from verl_cxr.local import torchvision_shim
 
     torchvision_shim.install()
-    from verl_cxr.local import engine, patches, platform, replica
+    from verl_cxr.local import platform
 
-    platform.register()
+    platform.register()  # first: verl asks for the platform while its other modules are imported
+    from verl_cxr.local import patches
+
     patches.apply()
-    engine.register()
-    replica.register()

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -28,13 +27,15 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
-__all__ = ["CpuEngineWithLMHead", "CpuEngineWithValueHead", "register"]
+from verl_cxr.local.threads import use_threads
+
+__all__ = ["CpuEngineWithLMHead", "CpuEngineWithValueHead"]
 
 _UNCOMMON = ("use_remove_padding", "use_fused_kernels", "calculate_sum_pi_squared", "distillation_use_topk", "distillation_only")
 
 
 class _CpuEngine:
-    """What differs from a GPU: no off-loading to pinned memory, and all cores for the trainer while it computes."""
+    """What differs from a GPU: no off-loading to pinned memory, and a choice of threads."""
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         precision = self.engine_config.mixed_precision or {}
@@ -55,15 +56,11 @@ class _CpuEngine:
         weights = module.state_dict()
         apply_fsdp2(module, options, self.engine_config)
         fsdp2_load_full_state_dict(module, weights, self.device_mesh, None)
+        use_threads(module, share=torch.distributed.get_world_size())
         return module
 
-    def forward_backward_batch(self, *args: Any, **kwargs: Any) -> Any:
-        # the trainer computes while the rollout server waits: give it every core of this rank's share
-        world = torch.distributed.get_world_size()
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
-        return super().forward_backward_batch(*args, **kwargs)  # type: ignore[misc]
 
-
+@EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")
 class CpuEngineWithLMHead(_CpuEngine, FSDPEngineWithLMHead):
     """Policy and reference engine."""
 
@@ -90,11 +87,6 @@ class CpuEngineWithLMHead(_CpuEngine, FSDPEngineWithLMHead):
         return outputs
 
 
+@EngineRegistry.register(model_type="value_model", backend="fsdp2", device="cpu")
 class CpuEngineWithValueHead(_CpuEngine, FSDPEngineWithValueHead):
     """Critic engine."""
-
-
-def register() -> None:
-    """Add both engines to verl's registry."""
-    EngineRegistry.register(model_type="language_model", backend="fsdp2", device="cpu")(CpuEngineWithLMHead)
-    EngineRegistry.register(model_type="value_model", backend="fsdp2", device="cpu")(CpuEngineWithValueHead)

@@ -27,7 +27,7 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 from verl.workers.rollout.utils import ensure_async_iterator
 
-__all__ = ["LocalReplica", "WeightSender", "register"]
+__all__ = ["LocalReplica", "WeightSender"]
 
 
 class LocalReplica(RolloutReplica):
@@ -102,14 +102,6 @@ def _server_name(rank: int) -> str:
     return f"cxr_local_server_{rank}"
 
 
-def register() -> None:
-    """Add the replica and the sender to verl's registries.
-
-    The sender's registry has no public call in verl 0.9.1 (``verl/workers/rollout/base.py``); a test watches it.
-    """
-
-    def load() -> type[LocalReplica]:
-        return LocalReplica
-
-    RolloutReplicaRegistry.register("hf", load)
-    base._ROLLOUT_REGISTRY[("hf", "async")] = f"{WeightSender.__module__}.{WeightSender.__qualname__}"
+RolloutReplicaRegistry.register("hf", lambda: LocalReplica)
+# the sender's registry has no public call in verl 0.9.1 (verl/workers/rollout/base.py)
+base._ROLLOUT_REGISTRY[("hf", "async")] = f"{WeightSender.__module__}.{WeightSender.__qualname__}"

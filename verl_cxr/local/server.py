@@ -19,7 +19,6 @@ import asyncio
 import collections
 import contextlib
 import hashlib
-import os
 import threading
 import time
 from typing import Any
@@ -34,6 +33,7 @@ from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.utils import get_vision_placeholder_token_ids
 
 from verl_cxr.local.decode import ATTENTION, Completion, Decoder, Request, Sampling
+from verl_cxr.local.threads import use_threads
 
 __all__ = ["RolloutServer", "image_key"]
 
@@ -49,7 +49,6 @@ class RolloutServer:
     Options (``actor_rollout_ref.rollout.engine_kwargs.hf``):
         max_batch_size: rows of one batch (default 128).
         quiet_s: seconds without a new request after which an unfilled batch starts (default 0.05).
-        num_threads: torch threads (default: all cores; the trainer rests while the server works).
         freeze_weights: ignore all weight updates but the first. For the negative control of the weight synchronisation.
         force_first_turn: text that replaces the beginning of the first turn. For tests of the tool path with a model
             that never learnt to call a tool.
@@ -63,7 +62,6 @@ class RolloutServer:
         self.quiet_s = float(options.pop("quiet_s", 0.05))
         self.freeze_weights = bool(options.pop("freeze_weights", False))
         force_first_turn = options.pop("force_first_turn", None)
-        torch.set_num_threads(int(options.pop("num_threads", None) or os.cpu_count() or 1))
         if options:
             raise ValueError(f"unknown rollout option(s) in engine_kwargs.hf: {', '.join(sorted(options))}")
 
@@ -75,6 +73,7 @@ class RolloutServer:
             attn_implementation=ATTENTION,
             trust_remote_code=self.model_config.trust_remote_code,
         )
+        use_threads(model)
         tokenizer, processor = self.model_config.tokenizer, self.model_config.processor
         ends = model.generation_config.eos_token_id
         ends = ends if isinstance(ends, (list, tuple)) else [ends]

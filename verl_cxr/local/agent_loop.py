@@ -1,0 +1,123 @@
+# Copyright 2025 Individual Contributor: the verl-cxr authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Agent-loop workers of a CPU run: verl's own, without preparing the same film again for each rollout of a prompt.
+
+verl runs the processor three times and computes M-RoPE positions twice for every rollout. On a GPU that hides behind
+generation; with a tiny model on two cores it is most of a step.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import ray
+import torch
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.utils.tokenizer import get_processor_token_id
+
+from verl_cxr.local.server import image_key
+
+__all__ = ["LocalAgentLoopManager", "MemoisedProcessor"]
+
+
+class _Recent:
+    """A small least-recently-used table."""
+
+    def __init__(self, size: int = 512) -> None:
+        self._size = size
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value of ``key``, made on first use."""
+        if key in self._values:
+            self._values.move_to_end(key)
+        else:
+            self._values[key] = make()
+            if len(self._values) > self._size:
+                self._values.popitem(last=False)
+        return self._values[key]
+
+
+class MemoisedProcessor:
+    """A processor that remembers its answers by text and image content; anything else is the processor's own."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self._answers = _Recent()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_processor":
+            raise AttributeError(name)
+        return getattr(self._processor, name)
+
+    def __call__(self, *, text: list[str], images: Any = None, videos: Any = None, **options: Any) -> Any:
+        if videos:
+            return self._processor(text=text, images=images, videos=videos, **options)
+        key = (tuple(text), tuple(image_key(image) for image in images or ()), repr(sorted(options.items())))
+        return self._answers.get(key, lambda: self._processor(text=text, images=images, **options))
+
+
+class _LocalWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        torch.set_num_threads(1)  # the cores belong to the server and the trainer
+        if self.processor is not None:
+            self.processor = MemoisedProcessor(self.processor)
+        self._image_inputs = _Recent()
+        self._prefix_positions = _Recent()
+        self._image_id = get_processor_token_id(self.processor, "image")
+        self._video_id = get_processor_token_id(self.processor, "video")
+
+    def _compute_multi_modal_inputs(self, output: Any, input_ids: torch.Tensor) -> dict[str, Any]:
+        """Image features depend on the images alone, not on the text around them."""
+        media = output.multi_modal_data or {}
+        images = media.get("images")
+        if self.processor is None or not images or media.get("videos") or media.get("audios"):
+            return super()._compute_multi_modal_inputs(output, input_ids)
+        key = tuple(image_key(image) for image in images)
+        return dict(self._image_inputs.get(key, lambda: super(_LocalWorker, self)._compute_multi_modal_inputs(output, input_ids)))
+
+    def _compute_position_ids(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, multi_modal_inputs: dict[str, Any], *rest: Any
+    ) -> torch.Tensor:
+        """Positions (1, 4, L): those up to the last image come from verl, once a prompt; text after it just counts on."""
+        ids = input_ids[0]
+        visual = (ids == self._image_id) | (ids == self._video_id)
+        if not bool(visual.any()) or not bool(attention_mask.all()):
+            return super()._compute_position_ids(input_ids, attention_mask, multi_modal_inputs, *rest)
+        end = int(visual.nonzero()[-1]) + 1
+        prefix = input_ids[:, :end]
+        grids = multi_modal_inputs.get("image_grid_thw")
+        key = (tuple(prefix[0].tolist()), None if grids is None else tuple(grids.flatten().tolist()))
+        known = self._prefix_positions.get(
+            key,
+            lambda: super(_LocalWorker, self)._compute_position_ids(
+                prefix, attention_mask[:, :end], dict(multi_modal_inputs), *rest
+            ),
+        )
+        multi_modal_inputs.pop("mm_token_type_ids", None)  # as upstream leaves it: only positions are made from it
+        ahead = torch.arange(1, len(ids) - end + 1)
+        text = known[:, :1, -1:] + ahead
+        vision = known[:, 1:].amax(dim=(1, 2), keepdim=True) + ahead
+        return torch.cat([known, torch.cat([text, vision.expand(-1, known.shape[1] - 1, -1)], dim=1)], dim=-1)
+
+
+class LocalAgentLoopManager(AgentLoopManagerTQ):
+    """``actor_rollout_ref.rollout.agent.agent_loop_manager_class`` of ``+scale=local``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(_LocalWorker)

@@ -1,0 +1,21 @@
+# Copyright 2025 Individual Contributor: the verl-cxr authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Registers the CPU engines and the local rollout. ``+scale=local`` names this module as verl's ``model.external_lib``.
+
+Apart from the plug-in itself, because these registries pull in most of verl, and only processes that hold a model need them.
+"""
+
+from verl_cxr.local import engine, replica
+
+__all__ = ["engine", "replica"]
