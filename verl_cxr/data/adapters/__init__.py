@@ -1,0 +1,88 @@
+# Copyright 2025 Individual Contributor: the verl-cxr authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Adapters: one module a data set in this package, each turning what lies on disk into grounded studies.
+
+To add a data set, put a module here whose function is registered with `adapter`. The function's keyword-only
+parameters, annotated with `typer.Option`, become the options of `verl-cxr data build NAME`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from verl_cxr.data.funnel import Funnel
+from verl_cxr.study import Study
+
+__all__ = ["Adapter", "BuildContext", "adapter", "load_adapters"]
+
+
+@dataclass(slots=True)
+class BuildContext:
+    """What a build lends its adapter.
+
+    Attributes:
+        out: folder of the build, in which an adapter may make films.
+        seed: of whatever is random.
+        funnel: where an adapter counts the studies that it drops itself.
+        total: how many studies are to come, set by an adapter that knows it, for the progress bar.
+    """
+
+    out: Path
+    seed: int
+    funnel: Funnel = field(default_factory=Funnel)
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A registered data set.
+
+    Attributes:
+        studies: `studies(context, **options)` yields studies with absolute image paths, lazily.
+        makes_films: whether the films are the build's own, so that it also writes `studies.jsonl` beside them.
+    """
+
+    name: str
+    summary: str
+    studies: Callable[..., Iterator[Study]]
+    makes_films: bool = False
+
+
+_ADAPTERS: dict[str, Adapter] = {}
+
+
+def adapter(
+    name: str, *, makes_films: bool = False
+) -> Callable[[Callable[..., Iterator[Study]]], Callable[..., Iterator[Study]]]:
+    """Register a function `(context, *, options...) -> Iterator[Study]`; its docstring's first line is the summary."""
+
+    def register(function: Callable[..., Iterator[Study]]) -> Callable[..., Iterator[Study]]:
+        if name in _ADAPTERS and _ADAPTERS[name].studies.__module__ != function.__module__:
+            raise ValueError(f"adapter {name!r} is already registered by {_ADAPTERS[name].studies.__module__}")
+        summary = (function.__doc__ or "").strip().partition("\n")[0]
+        _ADAPTERS[name] = Adapter(name, summary, function, makes_films)
+        return function
+
+    return register
+
+
+def load_adapters() -> dict[str, Adapter]:
+    """Import every module of this package, and return all registered adapters by name."""
+    for module in pkgutil.iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")
+    return dict(sorted(_ADAPTERS.items()))
