@@ -15,13 +15,14 @@
 
     python tests/facts/measure_lexicon.py [FOLDER] [--half odd|even|all] [--labels]
 
-FOLDER holds ``synthetic_labels.json`` and ``synthetic_reports/`` (default: the ``samples`` folder of the installed radlabels
-package, whose code is not imported). The labels were made by RadGraph-XL and a phrase matcher, so this measures agreement
-with RadGraph-XL as much as truth. The word list was written while looking at the reports with even numbers; the odd ones
-are the held-out half.
+FOLDER holds ``synthetic_labels.json`` and ``synthetic_reports/`` (default: the ``samples`` folder of the installed
+radlabels package, whose code is not imported). The labels were made by RadGraph-XL and a phrase matcher, so this
+measures agreement with RadGraph-XL as much as truth. The word list was written while looking at the reports with even
+numbers; the odd ones are the held-out half.
 
-The rule of the labels is followed: a finding takes the status of the observation it is linked to, so in "opacity, which may be
-pneumonia" a present opacity makes the pneumonia present; the strongest status of a report wins (present, uncertain, absent).
+The rule of the labels is followed: a finding takes the status of the observation that it is linked to, so in "opacity,
+which may be pneumonia" a present opacity makes the pneumonia present; the strongest status of a report wins (present,
+uncertain, absent).
 """
 
 from __future__ import annotations
@@ -39,18 +40,13 @@ from verl_cxr.facts.lexicon import read_facts
 STATUSES = ("definitely present", "definitely absent", "uncertain")
 _STRONGEST_FIRST = ("definitely present", "uncertain", "definitely absent")
 
-_LUNGS = frozenset(
-    f"{side}{part}"
-    for side in ("", "left ", "right ")
-    for part in ("lung", "upper lung", "mid lung", "lower lung", "lung base")
-)
-_RIBS = frozenset({"rib", "left rib", "right rib"})
-_HILA = frozenset({"hilum", "left hilum", "right hilum"})
+
+def _sided(*parts: str) -> frozenset[str]:
+    return frozenset(f"{side}{part}" for side in ("", "left ", "right ") for part in parts)
+
+
+_LUNGS = _sided("lung", "upper lung", "mid lung", "lower lung", "lung base")
 _MEDIASTINUM = frozenset({"mediastinum", "cardiomediastinal silhouette", "heart"})
-_ARTERIES = frozenset({"pulmonary artery", "left pulmonary artery", "right pulmonary artery"})
-_SHOULDERS = frozenset({"shoulder", "left shoulder", "right shoulder"})
-_AORTA = frozenset({"aorta", "right aorta", "left aorta"})
-_CONGESTED = frozenset({"pulmonary vasculature", "lung", "hilum", "left hilum", "right hilum"})
 
 # finding -> alternatives of (observations, places or None, modifiers or None)
 _Rule = tuple[frozenset[str], frozenset[str] | None, frozenset[str] | None]
@@ -62,10 +58,10 @@ def _rule(observations: str, places: frozenset[str] | None = None, modifiers: st
 
 FINDINGS: dict[str, list[_Rule]] = {
     "pleural_effusion": [_rule("pleural effusion")],
-    "pneumothorax": [_rule("pneumothorax")],
+    "pneumothorax": [_rule("pneumothorax, hydropneumothorax")],
     "pulmonary_congestion_pulmonary_venous_congestion": [
         _rule("pulmonary edema, vascular congestion"),
-        _rule("engorged", _CONGESTED),
+        _rule("engorged", _sided("pulmonary vasculature", "lung", "hilum")),
         _rule("prominent", frozenset({"pulmonary vasculature"})),
     ],
     "air_space_opacity": [
@@ -74,7 +70,7 @@ FINDINGS: dict[str, list[_Rule]] = {
     ],
     "cardiomegaly": [_rule("enlarged", frozenset({"heart"}))],
     "pulmonary_edema": [_rule("pulmonary edema")],
-    "atelectasis": [_rule("atelectasis, collapse"), _rule("collapsed", _LUNGS)],
+    "atelectasis": [_rule("atelectasis, collapse")],
     "pneumonia": [_rule("pneumonia, aspiration pneumonia")],
     "enteric_tube": [_rule("nasogastric tube")],
     "endotracheal_tube": [_rule("endotracheal tube")],
@@ -85,21 +81,25 @@ FINDINGS: dict[str, list[_Rule]] = {
     "emphysema": [_rule("emphysema, subcutaneous emphysema")],
     "fracture_generic": [_rule("fracture, compression fracture")],
     "pacemaker_electronic_cardiac_device_or_wires": [_rule("pacemaker")],
-    "calcification_of_the_aorta": [_rule("calcified, atherosclerosis", _AORTA)],
-    "tortuous_aorta": [_rule("tortuous", _AORTA)],
+    "calcification_of_the_aorta": [_rule("calcified, atherosclerosis", frozenset({"aorta"}))],
+    "tortuous_aorta": [_rule("tortuous", frozenset({"aorta"}))],
     "subcutaneous_emphysema": [_rule("subcutaneous emphysema")],
     "tracheostomy_tube": [_rule("tracheostomy tube")],
     "hyperinflation": [_rule("hyperinflated")],
-    "lung_nodule_or_mass": [_rule("nodule, mass, lesion", _LUNGS), _rule("granuloma"), _rule("opacity", None, "nodular")],
+    "lung_nodule_or_mass": [
+        _rule("nodule, mass, malignancy, lesion", _LUNGS),
+        _rule("granuloma"),
+        _rule("opacity", None, "nodular"),
+    ],
     "support_devices_generic": [_rule("support device, monitoring device, hardware")],
     "enlarged_cardiomediastinum": [_rule("widened", _MEDIASTINUM)],
-    "non_acute_rib_fracture": [_rule("fracture", _RIBS, "old, chronic")],
+    "non_acute_rib_fracture": [_rule("fracture", _sided("rib"), "old, chronic")],
     "pleural_thickening": [_rule("pleural thickening, pleural plaque")],
     "interstitial_thickening": [_rule("interstitial markings, kerley lines")],
     "ground_glass_opacity": [_rule("ground glass opacity"), _rule("opacity", None, "hazy")],
     "pneumomediastinum": [_rule("pneumomediastinum")],
     "infiltration": [_rule("infiltrate")],
-    "acute_rib_fracture": [_rule("fracture", _RIBS, "acute, new, displaced")],
+    "acute_rib_fracture": [_rule("fracture", _sided("rib"), "acute, new, displaced")],
     "lung_lesion": [_rule("lesion", _LUNGS), _rule("cavity, lytic lesion")],
     "lobar_segmental_collapse": [_rule("atelectasis, collapse", None, "segmental")],
     "peribronchial_cuffing": [_rule("peribronchial cuffing")],
@@ -109,13 +109,16 @@ FINDINGS: dict[str, list[_Rule]] = {
     "whole_lung_or_majority_collapse": [_rule("collapse, atelectasis", _LUNGS, "complete")],
     "tracheal_deviation": [_rule("deviated", frozenset({"trachea"}))],
     "bullous_disease": [_rule("bulla")],
-    "hilar_lymphadenopathy": [_rule("lymphadenopathy", _HILA)],
+    "hilar_lymphadenopathy": [_rule("lymphadenopathy", _sided("hilum"))],
     "implantable_electronic_device": [_rule("stimulator, loop recorder")],
-    "shoulder_dislocation": [_rule("dislocation", _SHOULDERS)],
+    "shoulder_dislocation": [_rule("dislocation", _sided("shoulder"))],
     "other_hernia": [_rule("diaphragmatic hernia")],
-    "pulmonary_artery_enlargement": [_rule("enlarged, dilated, prominent", _ARTERIES)],
+    "pulmonary_artery_enlargement": [_rule("enlarged, dilated, prominent", _sided("pulmonary artery"))],
     "nonsurgical_internal_foreign_body": [_rule("foreign body")],
-    "pleural_other": [_rule("abnormality, lesion, calcified", frozenset({"pleura", "left pleura", "right pleura"})), _rule("pleural plaque")],
+    "pleural_other": [
+        _rule("abnormality, lesion, calcified", _sided("pleura")),
+        _rule("pleural plaque"),
+    ],
     "bronchial_wall_thickening": [_rule("bronchial wall thickening")],
 }
 
@@ -170,7 +173,9 @@ def load(folder: Path, half: str) -> list[tuple[str, str, dict[str, str]]]:
     ]
 
 
-def agreement(pairs: Iterable[tuple[Mapping[str, str], Mapping[str, str]]]) -> dict[str, tuple[float, float, float, int]]:
+def agreement(
+    pairs: Iterable[tuple[Mapping[str, str], Mapping[str, str]]],
+) -> dict[str, tuple[float, float, float, int]]:
     """Precision, recall, F1 and support of each status over all (ours, theirs) pairs and findings together."""
     hits, ours, theirs = Counter[str](), Counter[str](), Counter[str]()
     for mine, reference in pairs:
@@ -186,9 +191,15 @@ def agreement(pairs: Iterable[tuple[Mapping[str, str], Mapping[str, str]]]) -> d
     return table
 
 
+def _only(finding: str, labels: Mapping[str, str]) -> dict[str, str]:
+    return {name: status for name, status in labels.items() if name == finding}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("folder", nargs="?", type=Path, default=default_folder(), help="folder of the radlabels samples")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=default_folder(), help="folder of the radlabels samples"
+    )
     parser.add_argument("--half", choices=("odd", "even", "all"), default="odd", help="which reports (odd is held out)")
     parser.add_argument("--labels", action="store_true", help="also one row a finding")
     options = parser.parse_args()
@@ -202,7 +213,7 @@ def main() -> None:
         print("{:<20} {:9.3f} {:7.3f} {:7.3f} {:8d}".format(status, *row))
     if options.labels:
         for finding in sorted({name for pair in pairs for labels in pair for name in labels}):
-            only = [tuple({finding: ls[finding]} if finding in ls else {} for ls in pair) for pair in pairs]
+            only = [(_only(finding, ours), _only(finding, theirs)) for ours, theirs in pairs]
             scores = {status: row for status, row in agreement(only).items() if row[3]}
             print(f"{finding:<50}", "  ".join(f"{s.split()[-1]} {r[2]:.2f} ({r[3]})" for s, r in scores.items()))
 

@@ -21,7 +21,7 @@ __all__ = ["ExactScorer", "normalise"]
 
 
 def normalise(text: str) -> str:
-    """Case, runs of white space and closing full stops removed: ``"  Clear   lungs."`` and ``"clear lungs"`` are equal."""
+    """Lower case, single spaces, no closing full stop: ``" Clear   lungs."`` and ``"clear lungs"`` are equal."""
     return " ".join(text.casefold().split()).rstrip(" .")
 
 

@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def tokenize(text: str) -> list[str]:
-    """The words of `text` with every punctuation mark on its own, so that a text and RadGraph's spaced copy of it agree."""
+    """Words, and every punctuation mark on its own, so that a text and RadGraph's spaced copy of it agree."""
     return _TOKEN.findall(text)
 
 
@@ -125,7 +125,11 @@ def _entity(id_: str, value: object, ids: Mapping[str, Any], where: str) -> Enti
         raise GraphError(f"{where}: 0 <= start_ix <= end_ix does not hold for {start} and {end}")
     relations = []
     for relation in _field(fields, "relations", list, where):
-        if not isinstance(relation, (list, tuple)) or len(relation) != 2 or not all(isinstance(x, str) for x in relation):
+        if (
+            not isinstance(relation, (list, tuple))
+            or len(relation) != 2
+            or not all(isinstance(x, str) for x in relation)
+        ):
             raise GraphError(f"{where}: a relation is [type, target id], both strings, not {relation!r:.80}")
         if relation[1] not in ids:
             raise GraphError(f"{where}: a relation points at {relation[1]!r}, which is no entity of this graph")

@@ -14,9 +14,10 @@
 """Fact graphs from a word list, for machines without RadGraph's weights.
 
 The graph has the form and the labels of RadGraph-XL (observations definitely present, definitely absent or uncertain;
-anatomy; modify, located_at and suggestive_of), so the same F1 scores it. It is not RadGraph: its entities are the canonical
-words of `lexicon.yaml`, so that "Cardiomegaly." and "The heart is enlarged." are one graph, "bilateral" is left and right, and
-a side is part of its anatomy ("left lung base"). docs/facts.md has its agreement with public labels.
+anatomy; modify, located_at and suggestive_of), so the same F1 scores it. It is not RadGraph: its entities are the
+canonical words of `lexicon.yaml`, so that "Cardiomegaly." and "The heart is enlarged." hold the same facts, "bilateral"
+is left and right, and a side is part of its anatomy ("left lung base"). Sections of a report that describe no finding
+of the film, such as the indication, are skipped. docs/facts.md has its agreement with public labels.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def annotate(texts: Sequence[str]) -> list[FactGraph]:
 
 
 def read_facts(text: str) -> FactGraph:
-    """The fact graph of one text, in time linear in its length; any text is read, one without known words has no entity."""
+    """The fact graph of one text, in time linear in its length. A text without known words has no entity."""
     terms = load_terms()
     words: list[str] = []
     mentions: list[Mention] = []
@@ -114,5 +115,6 @@ def _entities(mentions: list[Mention]) -> tuple[Entity, ...]:
             head = head.modifies
         status = head.status  # "no large effusion": large shares the status of what it describes
         label = f"Observation::{status}" if status else "Anatomy::definitely present"
-        entities.append(Entity(ids[mention], mention.name, label, mention.start, mention.end, tuple(relations)))
+        unique = tuple(dict.fromkeys(relations))
+        entities.append(Entity(ids[mention], mention.name, label, mention.start, mention.end, unique))
     return tuple(entities)

@@ -13,14 +13,14 @@
 # limitations under the License.
 """Fact graphs that were made elsewhere: a file of them answers for the texts it holds, and for no other.
 
-Two layouts, plain or gzipped, also mixed in one file. One graph a row, or the `radgraph` package's own output, whose keys
-count the texts of one call (a whole file, or one such object a row)::
+Two layouts, plain or gzipped, also mixed in one file. One graph a row, or the `radgraph` package's own output, whose
+keys count the texts of one call (a whole file, or one such object a row)::
 
     {"text": "Small left effusion.", "entities": {"1": {"tokens": "effusion", "label": ..., "relations": []}}}
     {"0": {"text": "No pneumothorax .", "entities": {...}}, "1": {...}}
 
-Texts are matched by their words and punctuation, not their white space: the package writes ``pneumothorax .`` for a text that
-read ``pneumothorax.``.
+Texts are matched by their words and punctuation, not their white space: the package writes ``pneumothorax .`` for a
+text that read ``pneumothorax.``.
 """
 
 from __future__ import annotations

@@ -24,23 +24,41 @@ evidence    "A may reflect B": A suggests B, B is uncertain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from verl_cxr.facts.terms import Kind, Term, Terms
 
 __all__ = ["Mention", "read_sentence"]
 
 ABSENT, PRESENT, UNCERTAIN = "definitely absent", "definitely present", "uncertain"
+
+_Side = tuple[str, int, int]  # left, right or both; first and last word
 _SIDES = {None: ("",), "left": ("left",), "right": ("right",), "both": ("left", "right")}
+_MOST = 16  # findings or places that one list can link; no real sentence has more, and it keeps hostile ones linear
+
+_DESCRIPTIONS = frozenset({Kind.MODIFIER, Kind.DEGREE})
+_HEADS = _DESCRIPTIONS | {Kind.OBSERVATION, Kind.COMPOUND, Kind.STATE, Kind.AFFIRMING}
+_FINDINGS = _HEADS | {Kind.SIDE, Kind.ANATOMY}
+_AFTER_PLACE = frozenset({Kind.OBSERVATION, Kind.COMPOUND, Kind.ANATOMY})
+_LIST_ENDS = frozenset({Kind.VERB, Kind.THERE, Kind.BUT, Kind.CLOSE, Kind.ABSENT, Kind.SUGGESTS, Kind.MEANS})
 
 
 class Mention:
-    """An entity in the making. `status` is None for an anatomical part; `relations` point at other mentions."""
+    """An entity in the making; its sentence may change it until it ends.
 
-    __slots__ = ("end", "modifies", "name", "relations", "start", "status")
+    Attributes:
+        status: present, absent or uncertain; None for an anatomical part.
+        part: the name without its side, for an anatomical part.
+        start, end: first and last word, counted in the text.
+        modifies: the mention that it describes, whose status it shares.
+        relations: all others, as (type, mention).
+    """
 
-    def __init__(self, name: str, status: str | None, start: int, end: int) -> None:
+    __slots__ = ("end", "modifies", "name", "part", "relations", "start", "status")
+
+    def __init__(self, name: str, status: str | None, start: int, end: int, part: str = "") -> None:
         self.name = name
+        self.part = part
         self.status = status
         self.start = start
         self.end = end
@@ -49,7 +67,7 @@ class Mention:
 
 
 def read_sentence(words: Sequence[str], offset: int, terms: Terms) -> list[Mention]:
-    """The mentions of a sentence in reading order.
+    """The mentions of a sentence.
 
     Args:
         words: lower-case words and punctuation marks of one sentence.
@@ -57,18 +75,14 @@ def read_sentence(words: Sequence[str], offset: int, terms: Terms) -> list[Menti
         terms: the word list.
     """
     found = terms.find(words)
-    if not found:
-        return []
-    return _Reader(terms, offset).read(found)
-
-
-_FINDINGS = frozenset({Kind.OBSERVATION, Kind.COMPOUND, Kind.STATE, Kind.AFFIRMING, Kind.MODIFIER, Kind.DEGREE, Kind.SIDE, Kind.ANATOMY})
-_HEADS = frozenset({Kind.OBSERVATION, Kind.COMPOUND, Kind.STATE, Kind.AFFIRMING, Kind.MODIFIER, Kind.DEGREE, Kind.VERB})
-_LIST_ENDS = frozenset({Kind.VERB, Kind.THERE, Kind.BUT, Kind.CLOSE, Kind.ABSENT, Kind.SUGGESTS, Kind.MEANS})
+    return _Reader(terms, offset).read(found) if found else []
 
 
 class _Reader:
-    """The state of one sentence. "Clause" is a stretch with its own subject, "run" a list of findings that share a cue."""
+    """The state of one sentence.
+
+    A clause is a stretch with a subject of its own; a run is a list of findings that may share a cue behind them.
+    """
 
     def __init__(self, terms: Terms, offset: int) -> None:
         self.terms = terms
@@ -77,36 +91,38 @@ class _Reader:
         # what a cue said about the findings to come
         self.scope = PRESENT
         self.scope_used = False
-        self.evidence: Mention | None = None  # what the findings to come would explain
+        self.evidence: Mention | None = None  # what suggests them
         self.candidate: Mention | None = None  # the latest present finding: evidence, if a cue says so
         self.explained: Mention | None = None  # the latest evidence
         # words that wait for what they belong to
-        self.side: tuple[str, int, int] | None = None
+        self.side: _Side | None = None
         self.modifiers: list[Mention] = []
+        self.elided: list[tuple[list[Mention], _Side | None]] = []  # "small left" of "small left and large right A"
         self.states: list[Mention] = []
         self.nouns: list[Mention] = []  # findings without a place
         # the clause so far
         self.sites: list[Mention] = []
-        self.site_parts: tuple[str, ...] = ()
-        self.sites_used = False  # some finding has been put there
-        self.placed: list[Mention] = []  # the findings that a preposition has put at `sites`
+        self.sites_used = False  # some finding is there
+        self.placed: list[Mention] = []  # the findings that the latest anatomy took
         self.run: list[Mention] = []
         self.last: Mention | None = None
         self.noun: Mention | None = None
         self.verb = False
         self.subject = False  # `sites` is what the verb speaks of
+        # the words around
         self.listed = False  # an "and", "or" or list comma came just before
         self.place = False  # a preposition came just before
-        self.part_of = False  # ... and before it an anatomical part
+        self.part_of = False  # ... and an anatomical part before it
         self.previous: Kind | None = None
         self.next: Kind | None = None
+        self.then: Kind | None = None  # after the next
 
     def read(self, found: Sequence[tuple[Term, int, int]]) -> list[Mention]:
         joins = _joining_commas(found)
-        last = len(found) - 1
+        kinds: list[Kind | None] = [term.kind for term, _, _ in found] + [None, None]
         for i, (term, start, end) in enumerate(found):
-            self.next = found[i + 1][0].kind if i < last else None
-            if term.kind is Kind.COMMA and i in joins:
+            self.next, self.then = kinds[i + 1], kinds[i + 2]
+            if i in joins:
                 self.join(term, start, end)
             else:
                 _ACTIONS[term.kind](self, term, start + self.offset, end + self.offset)
@@ -117,27 +133,37 @@ class _Reader:
     # findings
 
     def observation(self, term: Term, start: int, end: int) -> None:
+        shares = [*self.elided, (self.modifiers, self.side)]
+        self.elided = []
+        for modifiers, side in shares:
+            self.modifiers, self.side = modifiers, side
+            self.one_observation(term, start, end)
+
+    def one_observation(self, term: Term, start: int, end: int) -> None:
         mention = self.add(term.name, self.scope, start, end)
         for state in self.states:
             state.modifies = mention
-        self.states.clear()
+        self.states = []
         self.take_modifiers(mention)
         if term.anatomy:
             _locate([mention], self.add_sites(term.anatomy, start, end))
-        elif self.side:
-            if self.previous is Kind.ANATOMY:
-                _locate([mention], self.sites)
-                self.sites_used = True
-            _locate([mention], self.add_sites(("",), start, end))
-        elif self.sites and (self.subject or not self.sites_used):
+        elif self.at_sites():
             _locate([mention], self.sites)
             self.sites_used = True
-        else:
+        elif self.side is None:
             self.nouns.append(mention)
+        if self.side:
+            _locate([mention], self.add_sites(("",), start, end))
         self.noun = mention
         if mention.status == PRESENT:
             self.candidate = mention
         self.observed(mention)
+
+    def at_sites(self) -> bool:
+        """Whether a noun is seen where the clause is ("left lung opacity", "the left lung shows opacity")."""
+        if self.side and self.previous is not Kind.ANATOMY:  # "the heart is large, left effusion"
+            return False
+        return bool(self.sites) and (self.subject or not self.sites_used)
 
     def state(self, term: Term, start: int, end: int) -> None:
         if term.kind is Kind.AFFIRMING and self.scope != PRESENT and self.previous is not Kind.ABSENT:
@@ -165,7 +191,7 @@ class _Reader:
     # places
 
     def anatomy(self, term: Term, start: int, end: int) -> None:
-        if self.part_of and self.sites and self.is_whole(term):
+        if self.part_of and self.sites and self.is_part(self.sites[-1], term):
             self.narrow(term)
         else:
             self.new_sites(term, start, end)
@@ -173,41 +199,43 @@ class _Reader:
 
     def new_sites(self, term: Term, start: int, end: int) -> None:
         sites = self.add_sites(term.anatomy, start, end, term.side)
-        if self.next is Kind.OBSERVATION or self.next is Kind.COMPOUND:  # "left lung opacity": the place of what follows
-            if self.listed and not self.sites_used:
-                sites = self.sites + sites
-            else:
+        chained = self.previous is Kind.ANATOMY  # "hilar lymph nodes"
+        placed: list[Mention] = []
+        if self.next in _AFTER_PLACE:  # "left lung opacity": the place of what follows
+            if not (chained or self.listed):
                 self.place_nouns()
-            placed = []
+                self.sites = []
         elif self.states:
             placed, self.states = self.states, []
         elif self.place:
             placed, self.nouns = self.nouns or self.run[-1:], []
-        elif self.listed and self.placed and (self.next not in _HEADS or (self.next is Kind.VERB and not self.verb)):
+        elif self.listed and self.placed and not self.starts_clause():
             placed = self.placed
-        else:
-            placed = []
-            if self.sites and not self.sites_used:
-                sites = self.sites + sites
+        if not self.sites_used and (chained or not placed):  # "heart and lungs are normal"
+            sites = (self.sites + sites)[-_MOST:]
         _locate(placed, sites)
-        self.sites, self.site_parts, self.sites_used, self.placed = sites, term.anatomy, bool(placed), placed
+        self.sites, self.sites_used, self.placed = sites, bool(placed), placed[-_MOST:]
         self.subject = False
 
-    def is_whole(self, term: Term) -> bool:
-        wholes = self.terms.wholes
-        return all(not wholes.get(part, frozenset()).isdisjoint(term.anatomy) for part in self.site_parts)
+    def starts_clause(self) -> bool:
+        """Whether a place is the subject of a clause of its own: "A in the lung and the heart is large"."""
+        if self.next is Kind.VERB:
+            return self.verb or self.then is Kind.STATE or self.then is Kind.AFFIRMING
+        return self.next in _HEADS
+
+    def is_part(self, site: Mention, term: Term) -> bool:
+        wholes = self.terms.wholes.get(site.part)
+        return site.name == site.part and wholes is not None and not wholes.isdisjoint(term.anatomy)
 
     def narrow(self, term: Term) -> None:
         """ "base of the right lung": the lung only says which base."""
         name = self.side[0] if self.side else term.side
         self.side = None
-        if name is None:
-            return
-        for site, part in list(zip(self.sites, self.site_parts, strict=False)):
-            first, *others = (f"{side} {part}" for side in _SIDES[name])
+        for site in [site for site in self.sites if self.is_part(site, term)]:
+            first, *others = (f"{side} {site.part}".strip() for side in _SIDES[name])
             site.name = first
             for other in others:
-                twin = self.add(other, None, site.start, site.end)
+                twin = self.add(other, None, site.start, site.end, site.part)
                 self.sites.append(twin)
                 _locate(self.placed, [twin])
 
@@ -218,12 +246,12 @@ class _Reader:
             self.side = (term.name, start, end)
 
     def add_sites(self, parts: Sequence[str], start: int, end: int, side: str | None = None) -> list[Mention]:
-        if self.side and self.terms.midline.isdisjoint(parts):
+        """New mentions of the parts, on the side that waits; a part ``""`` is the side alone."""
+        if self.side and self.terms.unsided.isdisjoint(parts):
             side, at, until = self.side
             start, end = (min(start, at), max(end, until)) if parts[0] else (at, until)
             self.side = None
-        names = [f"{which} {part}".strip() if which and not part.startswith(which) else part or which for part in parts for which in _SIDES[side]]
-        return [self.add(name, None, start, end) for name in names]
+        return [self.add(f"{which} {part}".strip(), None, start, end, part) for part in parts for which in _SIDES[side]]
 
     def preposition(self, term: Term, start: int, end: int) -> None:
         self.part_of = self.previous is Kind.ANATOMY
@@ -238,7 +266,7 @@ class _Reader:
         self.open_scope(ABSENT)
 
     def uncertain(self, term: Term, start: int, end: int) -> None:
-        if self.scope == ABSENT and not self.scope_used:
+        if self.scope == ABSENT and not self.scope_used:  # "no evaluation for"
             return
         self.open_scope(UNCERTAIN)
 
@@ -255,8 +283,8 @@ class _Reader:
     def suggests(self, term: Term, start: int, end: int) -> None:
         if self.scope == ABSENT:  # "no finding to suggest A": A is absent too
             return
-        listed = self.previous is Kind.AND and start == end  # "opacity and likely effusion"
-        evidence = None if listed else self.candidate
+        lists = self.previous is Kind.AND and start == end  # "opacity and likely effusion"
+        evidence = None if lists else self.candidate
         self.open_scope(UNCERTAIN if term.kind is Kind.SUGGESTS else PRESENT)
         self.evidence = self.explained = evidence
 
@@ -277,7 +305,8 @@ class _Reader:
                 mention.status = status
             if mention is self.candidate:
                 self.candidate = None
-            if self.explained and status == UNCERTAIN:  # "A may reflect B, but C is not excluded": A suggests C too
+            # "A may reflect B, but C is not excluded": A suggests C too
+            if self.explained and self.explained is not mention and status == UNCERTAIN:
                 self.explained.relations.append(("suggestive_of", mention))
         self.run = []
         self.scope = PRESENT
@@ -285,6 +314,9 @@ class _Reader:
     # the shape of the sentence
 
     def join(self, term: Term, start: int, end: int) -> None:
+        if self.modifiers and self.side and not (self.place or self.verb) and self.next in _DESCRIPTIONS:
+            self.elided.append((self.modifiers, self.side))
+            self.modifiers, self.side = [], None
         if self.states and self.sites and not self.sites_used:
             self.settle_states()
         if self.verb:
@@ -292,13 +324,13 @@ class _Reader:
         if self.side and (self.place or self.side[0] == "both"):
             self.settle_side()
         if term.kind is Kind.AND and self.next is Kind.DEGREE and self.scope == ABSENT:
-            self.close_scope()
+            self.close_scope()  # "no A and small B"
         self.listed = True
 
     def comma(self, term: Term, start: int, end: int) -> None:
         self.settle_side()
         self.settle_states()
-        if self.next not in _HEADS:
+        if self.next not in _HEADS and self.next is not Kind.VERB:
             self.settle_modifiers()
         self.place_nouns()
         if self.scope == UNCERTAIN or self.next not in (Kind.OBSERVATION, Kind.COMPOUND, Kind.MODIFIER):
@@ -313,10 +345,10 @@ class _Reader:
         self.listed = False
 
     def there(self, term: Term, start: int, end: int) -> None:
-        sites, parts = ([], ()) if self.sites_used or self.nouns else (self.sites, self.site_parts)
+        sites = [] if self.sites_used or self.nouns else self.sites
         self.end_clause()
         self.close_scope()
-        self.sites, self.site_parts, self.subject, self.verb = sites, parts, bool(sites), True
+        self.sites, self.subject, self.verb = sites, bool(sites), True
 
     def close(self, term: Term, start: int, end: int) -> None:
         self.settle()
@@ -331,7 +363,7 @@ class _Reader:
         self.scope, self.evidence = PRESENT, None
 
     def ignore(self, term: Term, start: int, end: int) -> None:
-        """A phrase that is here so that its words are not read one by one."""
+        """A phrase that is known so that its words are not read one by one."""
 
     def close_scope(self) -> None:
         if self.scope_used:
@@ -339,7 +371,7 @@ class _Reader:
 
     def end_clause(self) -> None:
         self.settle()
-        self.run, self.nouns, self.sites, self.placed, self.site_parts = [], [], [], [], ()
+        self.run, self.nouns, self.sites, self.placed, self.elided = [], [], [], [], []
         self.last = self.noun = None
         self.sites_used = self.verb = self.subject = self.listed = self.place = self.part_of = False
 
@@ -351,12 +383,6 @@ class _Reader:
         self.settle_modifiers()
         self.place_nouns()
 
-    def place_nouns(self) -> None:
-        if self.nouns and self.sites and not self.sites_used:
-            _locate(self.nouns, self.sites)
-            self.sites_used = True
-            self.nouns = []
-
     def settle_side(self) -> None:
         if self.side and self.last:
             _locate(self.nouns or [self.last], self.add_sites(("",), 0, 0))
@@ -367,16 +393,16 @@ class _Reader:
         for state in self.states:
             if self.sites and (self.subject or not self.sites_used or self.noun is None):
                 _locate([state], self.sites)
-            elif self.noun:
+            else:
                 state.modifies = self.noun
-        if self.states and self.sites:
-            self.sites_used = True
+        self.sites_used = self.sites_used or bool(self.states and self.sites)
         self.states = []
 
     def settle_modifiers(self) -> None:
-        if self.last:
+        elsewhere = self.sites and not self.sites_used and not self.run  # "cardiomegaly, stable mediastinum"
+        if self.last and not elsewhere:
             self.take_modifiers(self.last)
-        elif self.sites:
+        elif self.sites:  # "the heart is stable"
             _locate(self.modifiers, self.sites)
             self.out += self.modifiers
             self.sites_used = self.sites_used or bool(self.modifiers)
@@ -388,14 +414,20 @@ class _Reader:
         self.out += self.modifiers
         self.modifiers = []
 
-    def add(self, name: str, status: str | None, start: int, end: int) -> Mention:
-        mention = Mention(name, status, start, end)
+    def place_nouns(self) -> None:
+        if self.nouns and self.sites and not self.sites_used:
+            _locate(self.nouns, self.sites)
+            self.sites_used = True
+            self.nouns = []
+
+    def add(self, name: str, status: str | None, start: int, end: int, part: str = "") -> Mention:
+        mention = Mention(name, status, start, end, part)
         self.out.append(mention)
         return mention
 
 
-def _locate(findings: Iterable[Mention], sites: Sequence[Mention]) -> None:
-    for finding in findings:
+def _locate(findings: Sequence[Mention], sites: Sequence[Mention]) -> None:
+    for finding in findings[-_MOST:]:
         finding.relations += [("located_at", site) for site in sites]
 
 
@@ -422,6 +454,7 @@ _ACTIONS: dict[Kind, Callable[[_Reader, Term, int, int], None]] = {
     Kind.DEGREE: _Reader.modifier,
     Kind.ANATOMY: _Reader.anatomy,
     Kind.SIDE: _Reader.set_side,
+    Kind.PLACE: _Reader.preposition,
     Kind.ABSENT: _Reader.absent,
     Kind.UNCERTAIN: _Reader.uncertain,
     Kind.VERSUS: _Reader.versus,
@@ -432,7 +465,6 @@ _ACTIONS: dict[Kind, Callable[[_Reader, Term, int, int], None]] = {
     Kind.AND: _Reader.join,
     Kind.OR: _Reader.join,
     Kind.COMMA: _Reader.comma,
-    Kind.PLACE: _Reader.preposition,
     Kind.VERB: _Reader.is_verb,
     Kind.THERE: _Reader.there,
     Kind.CLOSE: _Reader.close,

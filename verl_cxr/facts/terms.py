@@ -34,7 +34,7 @@ from verl_cxr.facts.graph import tokenize
 __all__ = ["Kind", "Term", "Terms", "load_terms"]
 
 
-class Kind(str, Enum):
+class Kind(Enum):
     """What a phrase does in a sentence; the values are the section names of `lexicon.yaml`."""
 
     OBSERVATION = "observations"
@@ -88,7 +88,7 @@ class Terms:
 
     Attributes:
         skipped_sections: the headings under which no finding of the film stands.
-        midline: the parts that have no side.
+        unsided: the parts that take no side.
         wholes: for a part such as ``"lung base"``, the names that may follow it ("base of the right *lung*").
     """
 
@@ -97,11 +97,11 @@ class Terms:
         entries: Iterable[tuple[str, Term]],
         *,
         wholes: Mapping[str, frozenset[str]],
-        midline: frozenset[str],
+        unsided: frozenset[str],
         skipped_sections: frozenset[str],
     ) -> None:
         self.wholes = wholes
-        self.midline = midline
+        self.unsided = unsided
         self.skipped_sections = skipped_sections
         self._root: _Node = {}
         for phrase, term in entries:
@@ -157,7 +157,7 @@ def load_terms() -> Terms:
     return Terms(
         _entries(data),
         wholes={part: frozenset(names) for part, names in wholes.items()},
-        midline=frozenset(data["midline"]),
+        unsided=frozenset(data["unsided"]),
         skipped_sections=frozenset(data["skipped_sections"]),
     )
 
@@ -171,13 +171,15 @@ def _entries(data: Mapping[str, Any]) -> Iterator[tuple[str, Term]]:
         yield from _words([name, *phrases], Term(kind, name))
     for name, phrases in data["nominal"].items():
         yield from _nouns(phrases, Term(Kind.OBSERVATION, name))
+    for name, phrases in data["adjectival"].items():
+        yield from _words(phrases, Term(Kind.STATE, name))
     for entry in data["compounds"]:
         yield from _nouns(entry["phrases"], Term(Kind.COMPOUND, entry["finding"], (entry["anatomy"],)))
     for name, value in data["anatomy"].items():
-        entry = value if isinstance(value, dict) else {"side": None, "phrases": value}
-        yield from _nouns([name, *entry["phrases"]], Term(Kind.ANATOMY, "", (name,), entry["side"]))
-    for entry in data["sided_anatomy"]:
-        yield from _nouns(entry["phrases"], Term(Kind.ANATOMY, "", tuple(entry["anatomy"]), entry["side"]))
+        phrases, side = (value["phrases"], value["side"]) if isinstance(value, dict) else (value, None)
+        yield from _nouns([name, *phrases], Term(Kind.ANATOMY, "", (name,), side))
+    for entry in data["several_parts"]:
+        yield from _nouns(entry["phrases"], Term(Kind.ANATOMY, "", tuple(entry["anatomy"]), entry.get("side")))
     for kind in (Kind.SIDE, Kind.DEGREE, Kind.MODIFIER):
         for name, phrases in data[kind.value].items():
             yield from _words([name, *phrases], Term(kind, name))
