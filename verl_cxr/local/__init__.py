@@ -19,6 +19,7 @@ Nothing here is imported on a machine with an accelerator, unless ``VERL_PLATFOR
 from __future__ import annotations
 
 import os
+import warnings
 
 from verl_cxr.local.environment import set_defaults
 
@@ -47,6 +48,8 @@ def wanted() -> bool:
 def activate() -> None:
     """Make the CPU verl's platform in this process and, through the environment, in its children."""
     set_defaults()
+    # verl tells each process about each engine that is not installed
+    warnings.filterwarnings("ignore", message=".* engine is not available", module=r"verl\.workers\.engine")
     from verl_cxr.local import torchvision_shim
 
     torchvision_shim.install()

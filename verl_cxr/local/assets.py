@@ -1,0 +1,83 @@
+# Copyright 2025 Individual Contributor: the verl-cxr authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What ``+scale=local`` runs on when nothing else is named: phantom films and a tiny model, made on first use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from filelock import FileLock
+
+__all__ = ["data_folder", "latest_checkpoint", "model_folder"]
+
+_STAGE_BEFORE = {"cold_start": "cxr_sft", "grpo": "cxr_cold_start"}
+
+
+def data_folder(assets: str | Path) -> Path:
+    """``ASSETS/data``: phantom studies as parquet for all three stages. Made once; safe under several processes."""
+    from verl_cxr.data.adapters import BuildContext, load_adapters
+    from verl_cxr.data.build import build
+    from verl_cxr.data.card import CARD_NAME
+    from verl_cxr.data.prompt import Stage
+    from verl_cxr.data.rows import RowOptions
+
+    folder = Path(assets).absolute() / "data"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / CARD_NAME).exists():
+            _say(f"no data named: making phantom films in {folder}")
+            adapter = load_adapters()["phantom"]
+            build(adapter, {}, BuildContext(out=folder, seed=0), stages=list(Stage), rows=RowOptions(data_source="phantom"))
+    return folder
+
+
+def model_folder(assets: str | Path, stage: str) -> Path:
+    """The newest checkpoint of the stage before ``stage`` under ``assets``; without one, ``ASSETS/tiny-model``."""
+    before = _STAGE_BEFORE.get(stage)
+    if before is not None:
+        checkpoint = latest_checkpoint(Path(assets).absolute() / before)
+        if checkpoint is not None:
+            return checkpoint
+        _say(f"no checkpoint of {before} in {assets}: {stage} starts from random weights, so expect a reward near 0")
+    return _tiny_model(assets)
+
+
+def latest_checkpoint(run: Path) -> Path | None:
+    """The Hugging Face folder of the last complete checkpoint under a verl run, or None."""
+    found = [path.parent for path in run.glob("global_step_*/**/huggingface/model*.safetensors")]
+    return max(found, key=_step, default=None)
+
+
+def _step(folder: Path) -> int:
+    return max(int(part.removeprefix("global_step_")) for part in folder.parts if part.startswith("global_step_"))
+
+
+def _tiny_model(assets: str | Path) -> Path:
+    from verl_cxr.study import read_studies
+    from verl_cxr.tiny import build_tiny_model, training_texts
+    from verl_cxr.trace import TraceFormat
+
+    folder = Path(assets).absolute() / "tiny-model"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "config.json").exists():
+            _say(f"no model named: building a tiny Qwen3-VL with random weights in {folder}")
+            studies = read_studies(data_folder(assets) / "studies.jsonl")
+            build_tiny_model(folder, texts=training_texts(studies, TraceFormat()), seed=0)
+    return folder
+
+
+def _say(text: str) -> None:
+    print(f"verl-cxr: {text}", file=sys.stderr, flush=True)
