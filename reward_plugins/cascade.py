@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reward_plugins.matching import Match, Pairs, Reading, match, read_regions, shortcuts, target_of
+from reward_plugins.matching import Match, Pairs, match, read_regions, shortcuts, target_of
 from reward_plugins.options import CascadeOptions
 from reward_plugins.record import RegionScore, RewardRecord
 from verl_cxr.anatomy import load_vocabulary
@@ -155,23 +155,22 @@ class Prepared:
         )
 
     def _region(self, match: Match, f1s: Sequence[float | None]) -> RegionScore:
-        """The annotated region under the reading that counts."""
-        if not match.readings:
-            return RegionScore(match.name, 0.0, None, False, 0)
-        reading = match.readings[0]
-        if len(match.readings) > 1:
-            choose = max if self.options.duplicates == "best" else min
-            reading = choose(match.readings, key=lambda reading: self._earned(reading, f1s))
-        f1 = None if reading.pair is None else f1s[reading.pair]
-        return RegionScore(match.name, reading.iou, f1, reading.gated, match.predicted)
+        """The annotated region as it counts; of several readings, the worst or the best in each respect.
 
-    def _earned(self, reading: Reading, f1s: Sequence[float | None]) -> tuple[float, float, float]:
-        """What orders the readings of a repeated region: what each earns, then IoU, then F1."""
-        f1 = None if reading.pair is None else f1s[reading.pair]
-        if f1 is None:  # out of the mean: neither the worst of several readings nor the best
-            f1 = 0.0 if self.options.duplicates == "best" else 1.0
-        gain = f1 if reading.gated and self.options.parts in ("joint", "factual") else 0.0
-        return (gain if self.options.parts == "factual" else reading.iou + gain), reading.iou, f1
+        In each respect, because regions that leave the factual mean give IoU and F1 unequal weights: a sum of the two
+        would not order the readings by what they earn.
+        """
+        readings = match.readings
+        if not readings:
+            return RegionScore(match.name, 0.0, None, False, 0)
+        if len(readings) == 1:
+            iou, gated, pair = readings[0]
+            return RegionScore(match.name, iou, None if pair is None else f1s[pair], gated, match.predicted)
+        choose, some = (max, any) if self.options.duplicates == "best" else (min, all)
+        gated = some(reading.gated for reading in readings)
+        known = [f1s[r.pair] for r in readings if r.pair is not None and (r.gated or not gated)]
+        f1 = choose(known, key=lambda f1: 1.0 if f1 is None else f1, default=None)  # leaving the mean is no loss
+        return RegionScore(match.name, choose(reading.iou for reading in readings), f1, gated, match.predicted)
 
     def _means(self, regions: Sequence[RegionScore]) -> tuple[float | None, float | None]:
         """Mean IoU and mean gated F1; None where there is nothing to average."""

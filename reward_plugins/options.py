@@ -58,8 +58,8 @@ class CascadeOptions:
         verify: Table 4. ``reasoning``: the regions, in [0, 2]. ``answer``: fact F1 of the whole report, in [0, 1].
             ``both``: their weighted sum.
         reasoning_weight, answer_weight: the weights of ``both``; not negative.
-        duplicates: a region that is predicted more than once. ``worst``: the repetition that earns least (no gain from
-            trying several boxes or findings). ``best``: the one that earns most. ``first``: the first written.
+        duplicates: a region that is predicted more than once. ``worst``: its lowest IoU and its lowest F1, so that
+            trying several boxes or findings never pays. ``best``: its highest. ``first``: the first one written.
             ``union``: the box around all of them, their distinct findings joined in alphabetical order.
         unannotated: a predicted region that the study does not name. ``ignore``: nothing, as in the paper.
             ``penalise``: each counts as ``unannotated_weight`` further regions that earn 0. A region that the study
