@@ -44,6 +44,8 @@ from verl_cxr.trace import FormatReason, Rejection, parse
 
 __all__ = ["CascadeOptions", "Prepared", "RegionScore", "RewardRecord", "prepare", "score"]
 
+_UNDEFINED: Mapping[str, float | None] = {"one": 1.0, "zero": 0.0, "skip": None}
+
 
 def score(response: str, study: Study, *, options: CascadeOptions, frame: Frame, facts: FactScorer) -> RewardRecord:
     """Score one response about one study.
@@ -75,7 +77,7 @@ def prepare(response: str, study: Study, options: CascadeOptions, frame: Frame) 
         rejection = Rejection(FormatReason.DEGENERATE_BOX, f"{degenerate} box(es) without area")
         return Prepared(options, counts | {"missing_regions": len(target.boxes)}, rejection=rejection)
     pairs: Pairs = {}
-    matches = tuple([match(name, predicted.get(name, ()), target, options, pairs) for name in target.boxes])
+    matches = match(predicted, target, options, pairs)
     answer = None
     if options.scores_report and target.report.strip():
         answer = pairs.setdefault((trace.report, target.report), len(pairs))
@@ -103,7 +105,7 @@ class Prepared:
     counts: Mapping[str, Any]
     """Fields of the record that are known already."""
     pairs: tuple[tuple[str, str], ...] = ()
-    matches: tuple[Match, ...] = ()
+    matches: Sequence[Match] = ()
     answer: int | None = None
     """Place of the two reports among the pairs; None where they are not to be compared."""
     rejection: Rejection | None = None
@@ -119,8 +121,9 @@ class Prepared:
         """
         if len(f1s) != len(self.pairs):
             raise ValueError(f"{len(f1s)} F1 values for {len(self.pairs)} pairs")
-        if not all(f1 is None or 0 <= f1 <= 1 for f1 in f1s):
-            raise ValueError(f"an F1 lies in [0, 1] or is None: {list(f1s)[:20]}")
+        for f1 in f1s:
+            if f1 is not None and not 0 <= f1 <= 1:
+                raise ValueError(f"an F1 lies in [0, 1] or is None, not {f1}")
         options = self.options
         if self.rejection is not None:
             return RewardRecord(
@@ -134,13 +137,11 @@ class Prepared:
                 detail=self.rejection.detail,
                 **self.counts,
             )
-        undefined = {"one": 1.0, "zero": 0.0, "skip": None}[options.no_entity]
-        known = [undefined if f1 is None else f1 for f1 in f1s]
+        known = [_UNDEFINED[options.no_entity] if f1 is None else f1 for f1 in f1s]
         regions = tuple([self._region(match, known) for match in self.matches])
         spatial, factual = self._means(regions)
         reasoning = self._reasoning(spatial, factual)
         answer = None if self.answer is None else known[self.answer]
-        needed = {"reasoning": (reasoning,), "answer": (answer,), "both": (reasoning, answer)}[options.verify]
         return RewardRecord(
             reward=self._reward(reasoning, answer),
             format=True,
@@ -148,7 +149,8 @@ class Prepared:
             spatial=spatial,
             factual=factual,
             answer=answer,
-            unverifiable=None in needed,
+            unverifiable=(reasoning is None and options.verify != "answer")
+            or (answer is None and options.verify != "reasoning"),
             iou_over_tau=sum([region.iou > options.tau for region in regions]) / len(regions) if regions else 0.0,
             regions=regions,
             **self.counts,
@@ -176,7 +178,7 @@ class Prepared:
         """Mean IoU and mean gated F1; None where there is nothing to average."""
         options = self.options
         extra = options.unannotated_weight * self.counts["extra_regions"] if options.unannotated == "penalise" else 0.0
-        spatial = sum(region.iou for region in regions) / (len(regions) + extra) if regions else None
+        spatial = sum([region.iou for region in regions]) / (len(regions) + extra) if regions else None
         if not options.scores_findings:
             return spatial, None
         counted = [

@@ -108,7 +108,7 @@ class Match(NamedTuple):
     """How many times the response names the region."""
     silent: bool
     """The annotated finding is empty and ``empty_finding`` keeps such regions out of the factual mean."""
-    readings: tuple[Reading, ...]
+    readings: list[Reading]
 
 
 def read_regions(regions: Sequence[RegionFinding], vocabulary: Vocabulary, options: CascadeOptions) -> Predictions:
@@ -129,25 +129,25 @@ def read_regions(regions: Sequence[RegionFinding], vocabulary: Vocabulary, optio
     return Predictions(by_name, degenerate, overrun)
 
 
-def match(name: str, said: Sequence[Said], target: Target, options: CascadeOptions, pairs: Pairs) -> Match:
-    """Compare what is said of one region with its annotation; add the pairs of texts that this needs to ``pairs``."""
-    target_box, target_finding = target.boxes[name], target.findings[name]
-    silent = options.empty_finding == "skip" and not target_finding.strip()
-    times = len(said)
-    if times > 1:
-        if options.duplicates == "first":
-            said = said[:1]
-        elif options.duplicates == "union":
-            said = [_united(said)]
-    readings = []
-    for box, finding in said:
-        iou = 0.0 if box is None else box.iou(target_box)
-        gated = iou > options.tau or not options.gate
-        pair = None
-        if not silent and (options.measure_all or (gated and options.needs_findings)):
-            pair = pairs.setdefault((finding, target_finding), len(pairs))
-        readings.append(Reading(iou, gated, pair))
-    return Match(name, times, silent, tuple(readings))
+def match(predicted: Mapping[str, list[Said]], target: Target, options: CascadeOptions, pairs: Pairs) -> list[Match]:
+    """Compare each annotated region with what is said of it; add the pairs of texts that this needs to ``pairs``."""
+    tau, every = options.tau, options.measure_all
+    whenever_open = options.needs_findings
+    matches = []
+    for name, target_box in target.boxes.items():
+        finding = target.findings[name]
+        silent = options.empty_finding == "skip" and not finding.strip()
+        said = predicted.get(name, [])
+        readings = []
+        for box, text in said if len(said) <= 1 else _one_or_all(said, options):
+            iou = 0.0 if box is None else box.iou(target_box)
+            gated = iou > tau or not options.gate
+            pair = None
+            if (every or (gated and whenever_open)) and not silent:
+                pair = pairs.setdefault((text, finding), len(pairs))
+            readings.append(Reading(iou, gated, pair))
+        matches.append(Match(name, len(said), silent, readings))
+    return matches
 
 
 def shortcuts(by_name: Mapping[str, Sequence[Said]], target: Target) -> tuple[int, int]:
@@ -167,6 +167,13 @@ def shortcuts(by_name: Mapping[str, Sequence[Said]], target: Target) -> tuple[in
                 homes = target.homes.get(plain)
                 misplaced += homes is not None and name not in homes
     return duplicated, misplaced
+
+
+def _one_or_all(said: list[Said], options: CascadeOptions) -> list[Said]:
+    """What counts of several predictions of one region."""
+    if options.duplicates == "first":
+        return said[:1]
+    return [_united(said)] if options.duplicates == "union" else said
 
 
 def _united(said: Sequence[Said]) -> Said:
