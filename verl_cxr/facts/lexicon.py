@@ -102,11 +102,14 @@ def _inside(words: Sequence[str], at: int) -> bool:
     return before in _ABBREVIATIONS or (before.isdigit() and after.isdigit())
 
 
-def _entities(mentions: list[Mention]) -> tuple[Entity, ...]:
-    mentions.sort(key=lambda mention: (mention.start, mention.end))
-    ids = {mention: str(number) for number, mention in enumerate(mentions, start=1)}
+def _entities(mentions: Sequence[Mention]) -> tuple[Entity, ...]:
+    """The entities in reading order. A place of which nothing is said is no fact, and left out."""
+    places = {target for mention in mentions for _, target in mention.relations}
+    kept = [mention for mention in mentions if mention.status or mention in places]
+    kept.sort(key=lambda mention: (mention.start, mention.end))
+    ids = {mention: str(number) for number, mention in enumerate(kept, start=1)}
     entities = []
-    for mention in mentions:
+    for mention in kept:
         relations = [(kind, ids[target]) for kind, target in mention.relations]
         if mention.modifies:
             relations.append(("modify", ids[mention.modifies]))
