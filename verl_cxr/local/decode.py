@@ -25,9 +25,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import AttentionInterface, Cache
+from transformers import AttentionInterface, AttentionMaskInterface, Cache
 from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 __all__ = ["ATTENTION", "Completion", "Decoder", "Request", "Sampling"]
 
@@ -117,6 +118,7 @@ def _grouped_sdpa(
 
 
 AttentionInterface.register(ATTENTION, _grouped_sdpa)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)  # without it, padding would not be masked
 
 
 class Decoder:
