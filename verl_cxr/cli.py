@@ -32,6 +32,7 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS = {
+    "demo": LazyCommand("verl_cxr.commands.demo:demo", "Train the three stages on phantom films on this CPU."),
     "doctor": LazyCommand("verl_cxr.commands.doctor:doctor", "Say what is installed, and what is missing."),
     "data": LazyCommand("verl_cxr.commands.data:app", "Build data sets for training."),
     "score": LazyCommand("verl_cxr.commands.score:score", "Score responses with a reward, outside of training."),
