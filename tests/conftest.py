@@ -13,7 +13,13 @@
 # limitations under the License.
 """Settings of all tests."""
 
+import os
+
 from hypothesis import settings
+
+# The suite runs on the CPU, also where an accelerator is present, and one thread a process is fastest at these sizes.
+os.environ["VERL_PLATFORM"] = "cpu"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # The same examples on every run, and no deadline: a shared machine may stall any one of them.
 settings.register_profile("steady", derandomize=True, deadline=None)
