@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -28,6 +29,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from reward_plugins import cascade
 from reward_plugins.failure import report_failure
 from verl_cxr.facts import make_scorer
+from verl_cxr.geometry import Frame
 from verl_cxr.study import Study
 from verl_cxr.trace import TraceFormat
 
@@ -39,15 +41,23 @@ class CascadeRewardManager(RewardManagerBase):
     """Scores one rollout a call; the fact scorer runs in a thread, so rollouts of a step overlap.
 
     Reads ``cxr.reward`` (:class:`~reward_plugins.cascade.CascadeOptions`), ``cxr.facts`` and ``cxr.trace`` of the
-    configuration, and ``reward_model.ground_truth`` of the row: the JSON text of a grounded study record.
+    configuration. Of a row it reads ``reward_model.ground_truth``, the JSON text of a grounded study record, and
+    ``extra_info``: ``box_frame``, which must be that of ``cxr.trace``, and ``processed_size`` for ``pixel_processed``.
+
+    Raises:
+        Exception: an option is wrong or the fact scorer cannot be made. It is reported first, as when scoring.
     """
 
     def __init__(self, config: DictConfig, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
-        self.options = cascade.CascadeOptions(**_plain(config.cxr.reward))
-        facts = _plain(config.cxr.facts)
-        self.facts = make_scorer(facts.pop("name"), **facts)
-        self.trace = TraceFormat(**_plain(config.cxr.trace))
+        try:
+            self.options = cascade.CascadeOptions(**_plain(config.cxr.reward))
+            facts = _plain(config.cxr.facts)
+            self.facts = make_scorer(facts.pop("name"), **facts)
+            self.trace = TraceFormat(**_plain(config.cxr.trace))
+        except Exception as error:
+            report_failure(f"{type(self).__name__} could not start: {type(error).__name__}: {error}")
+            raise
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """Score the last item of ``data``: ``{"reward_score": R, "reward_extra_info": fixed numeric keys}``.
@@ -57,26 +67,41 @@ class CascadeRewardManager(RewardManagerBase):
         """
         item = data[-1]
         try:
-            record = await asyncio.to_thread(self._score, decode_response(item, self.tokenizer), _study(item))
+            study = _study(item.non_tensor_batch["reward_model"]["ground_truth"])
+            frame = self._frame(study, item.non_tensor_batch.get("extra_info") or {})
+            record = await asyncio.to_thread(self._score, decode_response(item, self.tokenizer), study, frame)
         except Exception as error:
             report_failure(f"{type(self).__name__} could not score a rollout: {type(error).__name__}: {error}")
             raise
         return {"reward_score": record.reward, "reward_extra_info": record.numbers()}
 
-    def _score(self, response: str, study: Study) -> cascade.RewardRecord:
-        frame = self.trace.frame_for(study.width, study.height)
+    def _frame(self, study: Study, extra_info: Mapping[str, Any]) -> Frame:
+        asked = extra_info.get("box_frame") or self.trace.frame
+        if asked != self.trace.frame:
+            raise ValueError(
+                f"the prompt of study {study.id!r} asks for boxes in {asked!r}, but cxr.trace.frame reads them as "
+                f"{self.trace.frame!r}: choose +trace@cxr.trace={asked}, or build the data again with --frame"
+            )
+        size = extra_info.get("processed_size")
+        return self.trace.frame_for(study.width, study.height, None if size is None else (int(size[0]), int(size[1])))
+
+    def _score(self, response: str, study: Study, frame: Frame) -> cascade.RewardRecord:
         return cascade.score(response, study, options=self.options, frame=frame, facts=self.facts)
 
 
 def decode_response(item: Any, tokenizer: Any) -> str:
     """Text of a rollout without padding and special tokens, as verl's own managers decode it."""
     ids = item.batch["responses"]
-    length = int(item.batch["attention_mask"][-ids.shape[-1] :].sum())
-    return str(tokenizer.decode(ids[:length], skip_special_tokens=True))
+    length = item.non_tensor_batch.get("response_len")
+    if length is None:
+        length = item.batch["attention_mask"][-ids.shape[-1] :].sum()
+    return str(tokenizer.decode(ids[: int(length)], skip_special_tokens=True))
 
 
-def _study(item: Any) -> Study:
-    return Study.from_dict(json.loads(item.non_tensor_batch["reward_model"]["ground_truth"]), root=Path())
+@lru_cache(maxsize=1024)
+def _study(ground_truth: str) -> Study:
+    """The study of a row; the rollouts of a prompt share it."""
+    return Study.from_dict(json.loads(ground_truth))
 
 
 def _plain(section: DictConfig) -> dict[str, Any]:
