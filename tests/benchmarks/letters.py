@@ -31,6 +31,9 @@ def letters(text: str) -> float:
 class LetterRewardManager(RewardManagerBase):
     """:func:`letters` for verl."""
 
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
+        super().__init__(config, tokenizer, compute_score)
+
     async def run_single(self, data: Any) -> dict[str, Any]:
         ids = data[-1].batch["responses"]
         return {"reward_score": letters(self.tokenizer.decode(ids, skip_special_tokens=True)), "reward_extra_info": {}}

@@ -70,7 +70,7 @@ def main(assets: str, prompts: int, rollouts: int, tokens: int, steps: int) -> N
     names = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     suppressed = [processor.tokenizer.convert_tokens_to_ids(name) for name in names]
     settings = GRPOConfig(
-        output_dir=f"{assets}/trl",
+        output_dir=f"{assets}/baseline",
         per_device_train_batch_size=prompts * rollouts,
         num_generations=rollouts,
         max_completion_length=tokens,

@@ -28,6 +28,7 @@ import torch
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils.tokenizer import get_processor_token_id
 
+from reward_plugins.failure import report_failure
 from verl_cxr.local.server import image_key
 
 __all__ = ["LocalAgentLoopManager", "MemoisedProcessor"]
@@ -80,6 +81,13 @@ class _LocalWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: 
         self._prefix_positions = _Recent()
         self._image_id = get_processor_token_id(self.processor, "image")
         self._video_id = get_processor_token_id(self.processor, "video")
+
+    async def _run_agent_loop(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super()._run_agent_loop(*args, **kwargs)
+        except Exception as error:
+            report_failure(f"a rollout failed: {type(error).__name__}: {error}")
+            raise
 
     def _compute_multi_modal_inputs(self, output: Any, input_ids: torch.Tensor) -> dict[str, Any]:
         """Image features depend on the images alone, not on the text around them."""
