@@ -80,7 +80,7 @@ class CascadeRewardManager(RewardManagerBase):
         if asked != self.trace.frame:
             raise ValueError(
                 f"the prompt of study {study.id!r} asks for boxes in {asked!r}, but cxr.trace.frame reads them as "
-                f"{self.trace.frame!r}: choose +trace@cxr.trace={asked}, or build the data again with --frame"
+                f"{self.trace.frame!r}: choose trace@cxr.trace={asked}, or build the data again with --frame"
             )
         size = extra_info.get("processed_size")
         return self.trace.frame_for(study.width, study.height, None if size is None else (int(size[0]), int(size[1])))
