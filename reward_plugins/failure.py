@@ -20,22 +20,28 @@ reward that cannot be computed must stop the run instead, so the cause is left i
 
 from __future__ import annotations
 
+import ray
 from ray.experimental import internal_kv
 
 __all__ = ["read_failure", "report_failure"]
 
-_KEY, _NAMESPACE = b"reward_failure", b"verl_cxr"
+_NAMESPACE = b"verl_cxr"
 
 
 def report_failure(cause: str) -> None:
-    """Record the first cause of this Ray session; later ones are its echoes. Does nothing outside a Ray session."""
+    """Record the first cause of this Ray job; later ones are its echoes. Does nothing outside a Ray session."""
     if internal_kv._internal_kv_initialized():
-        internal_kv._internal_kv_put(_KEY, cause.encode(), overwrite=False, namespace=_NAMESPACE)
+        internal_kv._internal_kv_put(_key(), cause.encode(), overwrite=False, namespace=_NAMESPACE)
 
 
 def read_failure() -> str | None:
     """The recorded cause, or None."""
     if not internal_kv._internal_kv_initialized():
         return None
-    cause = internal_kv._internal_kv_get(_KEY, namespace=_NAMESPACE)
+    cause = internal_kv._internal_kv_get(_key(), namespace=_NAMESPACE)
     return None if cause is None else cause.decode()
+
+
+def _key() -> bytes:
+    """A cluster outlives its jobs, and a job's failure must not be read as the next one's."""
+    return f"failure:{ray.get_runtime_context().get_job_id()}".encode()

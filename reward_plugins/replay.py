@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Replay buffer of every recipe: a failed rollout stops the run, and finished ones are noticed as soon as configured."""
+"""Replay buffer of every recipe: a failed rollout stops the run, and the rest are noticed as soon as configured."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@
 """Settings of all tests."""
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # The suite runs on the CPU, also where an accelerator is present, and one thread a process is fastest at these sizes.
@@ -24,3 +26,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The same examples on every run, and no deadline: a shared machine may stall any one of them.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session")
+def other_verl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH that makes the installed verl look like version 0.9.0."""
+    folder = tmp_path_factory.mktemp("other-verl")
+    metadata = folder / "verl-0.9.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: verl\nVersion: 0.9.0\n")
+    return folder

@@ -50,11 +50,15 @@ def failure(module):
 def is_ours(found):
     return found.__module__.startswith("hydra_plugins.verl_cxr")
 
-platform = get_platform()
+try:
+    platform = get_platform()
+    name, devices = platform.device_name, platform.device_count() if platform.is_available() else 0
+except ValueError:  # VERL_PLATFORM names a platform that a plug-in should have brought
+    name, devices = "none", 0
 live = "verl_cxr.plugin" in sys.modules and OmegaConf.has_resolver("cxr.kl")
 print(json.dumps({
-    "platform": platform.device_name,
-    "devices": platform.device_count() if platform.is_available() else 0,
+    "platform": name,
+    "devices": devices,
     "live": live,
     "recipes": any(map(is_ours, Plugins.instance().discover(SearchPathPlugin))),
     "torchvision": failure("torchvision") if live else None,

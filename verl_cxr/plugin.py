@@ -36,7 +36,7 @@ class UnsupportedVerlError(RuntimeError):
 
 
 def register() -> None:
-    """Register reward managers, agent loops and configuration resolvers with verl, and the CPU platform where it applies.
+    """Register the configuration resolvers, and the CPU platform where it applies.
 
     Raises:
         UnsupportedVerlError: verl's version differs from :data:`VERL_VERSION`.

@@ -39,7 +39,13 @@ def data_folder(assets: str | Path) -> Path:
         if not (folder / CARD_NAME).exists():
             _say(f"no data named: making phantom films in {folder}")
             adapter = load_adapters()["phantom"]
-            build(adapter, {}, BuildContext(out=folder, seed=0), stages=list(Stage), rows=RowOptions(data_source="phantom"))
+            build(
+                adapter,
+                {},
+                BuildContext(out=folder, seed=0),
+                stages=list(Stage),
+                rows=RowOptions(data_source="phantom"),
+            )
     return folder
 
 
@@ -57,11 +63,9 @@ def model_folder(assets: str | Path, stage: str) -> Path:
 def latest_checkpoint(run: Path) -> Path | None:
     """The Hugging Face folder of the last complete checkpoint under a verl run, or None."""
     found = [path.parent for path in run.glob("global_step_*/**/huggingface/model*.safetensors")]
-    return max(found, key=_step, default=None)
-
-
-def _step(folder: Path) -> int:
-    return max(int(part.removeprefix("global_step_")) for part in folder.parts if part.startswith("global_step_"))
+    return max(
+        found, key=lambda folder: int(folder.relative_to(run).parts[0].removeprefix("global_step_")), default=None
+    )
 
 
 def _tiny_model(assets: str | Path) -> Path:
