@@ -11,6 +11,6 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Verifiable reasoning for chest X-ray models: plug-ins for the RL library verl. Research software, not a medical device."""
+"""Verifiable reasoning for chest X-ray models: plug-ins for verl. Research software, not a medical device."""
 
 __version__ = "0.1.0"

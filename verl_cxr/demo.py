@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The main job at laptop size: paper A's three stages on phantom films, each by verl's own trainer, and what they changed.
+"""The main job at laptop size: paper A's three stages on phantom films by verl's own trainer, and what they changed.
 
-Nothing here trains: the stages are the commands of the recipes, run one after another, with their output in log files and
-their progress on the screen.
+Nothing here trains: the stages are the commands of the recipes, run one after another, with their output in log files
+and their progress on the screen.
 """
 
 from __future__ import annotations
@@ -83,7 +83,13 @@ def run_demo(out: Path, *, console: Console) -> bool:
     console.print(f"Phantom films and a tiny Qwen3-VL in {out}; each stage logs to {out / 'logs'}.")
     data_folder(out)
     model_folder(out, "sft")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
     with Progress(*columns, console=console) as progress:
         for stage in STAGES:
             _run(stage, out, progress, progress.add_task(stage.title, total=None, note="starting"))
@@ -109,7 +115,9 @@ def compare(dumps: Path) -> tuple[Table, Estimate]:
         raise FileNotFoundError(f"{dumps} holds {len(steps)} validation(s); comparing takes two")
     before, after = (film_means(dumps / f"{step}.jsonl", list(_MEASURES)) for step in (steps[0], steps[-1]))
     films = sorted(before)
-    table = Table(title=f"{len(films)} held-out phantom films, facts: lexicon, mean [95 % bootstrap interval over films]")
+    table = Table(
+        title=f"{len(films)} held-out phantom films, facts: lexicon, mean [95 % bootstrap interval over films]"
+    )
     table.add_column("")
     table.add_column("cold start")
     table.add_column(f"GRPO, step {steps[-1]}")
@@ -126,7 +134,9 @@ def _run(stage: Stage, out: Path, progress: Progress, task: TaskID) -> None:
     command = stage.command(out)
     with log.open("w") as file:
         print("$", *command, file=file, flush=True)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        )
         try:
             for line in _copy(process, file):
                 _show(stage, line, progress, task)
@@ -150,6 +160,6 @@ def _show(stage: Stage, line: str, progress: Progress, task: TaskID) -> None:
     if total := re.search(r"Total steps: (\d+)|'total_training_steps': (\d+)", line):
         progress.update(task, total=int(total[1] or total[2]))
     if step := re.search(r"\bstep:(\d+) - ", line):
-        value = re.search(re.escape(stage.watch) + r":(?:np\.float64\()?(-?[\d.]+)", line)
-        note = f"{stage.watch} {float(value[1]):.3f}" if value else ""
-        progress.update(task, completed=int(step[1]), **({"note": note} if note else {}))
+        progress.update(task, completed=int(step[1]))
+        if value := re.search(re.escape(stage.watch) + r":(?:np\.float64\()?(-?[\d.]+)", line):
+            progress.update(task, note=f"{stage.watch} {float(value[1]):.3f}")

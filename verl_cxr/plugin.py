@@ -14,7 +14,7 @@
 """Entry point of verl's plug-in group: makes every name that the recipes use known to verl, in every process.
 
 ``import verl`` loads this module (``verl.plugins`` in ``pyproject.toml``) in the driver, in each Ray worker and in each
-torchrun rank. verl logs the failure of a plug-in at DEBUG level only, so a failure is printed here, where people see it.
+torchrun rank. verl logs the failure of a plug-in at DEBUG level only, so it is printed here, where people see it.
 
 On a machine without an accelerator, or with ``VERL_PLATFORM=cpu``, verl's CPU platform of :mod:`verl_cxr.local` is
 registered as well. On any other machine nothing of verl changes apart from the added names.

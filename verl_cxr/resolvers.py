@@ -15,6 +15,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from omegaconf import OmegaConf
 
 __all__ = ["register"]
@@ -22,7 +25,12 @@ __all__ = ["register"]
 
 def register() -> None:
     """Register every ``cxr.*`` resolver. Idempotent."""
-    resolvers = {"kl": _kl, "local_device": _local_device, "local_data": _local_data, "local_model": _local_model}
+    resolvers: dict[str, Callable[..., Any]] = {
+        "kl": _kl,
+        "local_device": _local_device,
+        "local_data": _local_data,
+        "local_model": _local_model,
+    }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(f"cxr.{name}", resolver, replace=True)
 

@@ -63,7 +63,9 @@ class OneProcessLauncher(Launcher):
             result = JobReturn(overrides=overrides, working_dir=str(folder))
             result.status = JobStatus.FAILED if code else JobStatus.COMPLETED
             # reading the value of a failed job raises: Hydra does so once all jobs are done
-            result.return_value = RuntimeError(f"job {number} ({folder}) ended with exit status {code}") if code else None
+            result.return_value = (
+                RuntimeError(f"job {number} ({folder}) ended with exit status {code}") if code else None
+            )
             log.info("job %d: %s", number, f"FAILED with exit status {code}" if code else "done")
             results.append(result)
         return results

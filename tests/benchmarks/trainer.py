@@ -13,7 +13,7 @@
 # limitations under the License.
 """Seconds a GRPO step: verl on this CPU through our plug-in, against TRL's GRPOTrainer, in one run.
 
-Both train the same tiny Qwen3-VL on the same prompts with the same group size, forced response length, KL term and reward.
+Both train the same tiny Qwen3-VL on the same prompts with the same group size, forced response length, KL term, reward.
 TRL is installed apart (``.bench/trl``), since verl imports any TRL that it finds. TRL runs with one thread and with all
 cores; the faster of the two is the baseline.
 """
@@ -44,16 +44,32 @@ def main() -> None:
     """Run both trainers at each size and print the table."""
     install_trl()
     table = Table(title="seconds a GRPO step, median of 6 steps; 1 M-parameter Qwen3-VL, forced response length")
-    for column in ("prompts x rollouts x tokens", "TRL 1.16", "verl + plug-in", "ratio", "goal", "start-up: TRL", "verl"):
+    for column in (
+        "prompts x rollouts x tokens",
+        "TRL 1.16",
+        "verl + plug-in",
+        "ratio",
+        "goal",
+        "start-up: TRL",
+        "verl",
+    ):
         table.add_column(column)
     with tempfile.TemporaryDirectory() as folder:
         assets = make_assets(Path(folder))
         for size, goal in zip(SIZES, GOALS, strict=True):
-            trl = min((run_trl(assets, size, threads) for threads in (1, os.cpu_count() or 1)), key=lambda result: result[0])
+            trl = min(
+                (run_trl(assets, size, threads) for threads in (1, os.cpu_count() or 1)), key=lambda result: result[0]
+            )
             ours = run_verl(assets, size)
             name = " x ".join(map(str, size))
             table.add_row(
-                name, f"{trl[0]:.2f}", f"{ours[0]:.2f}", f"{ours[0] / trl[0]:.2f}", f"{goal}", f"{trl[1]:.0f}", f"{ours[1]:.0f}"
+                name,
+                f"{trl[0]:.2f}",
+                f"{ours[0]:.2f}",
+                f"{ours[0] / trl[0]:.2f}",
+                f"{goal}",
+                f"{trl[1]:.0f}",
+                f"{ours[1]:.0f}",
             )
             Console().print(f"{name}: TRL {trl[0]:.2f} s, verl {ours[0]:.2f} s a step")
     Console().print(table)

@@ -11,7 +11,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The TRL side of :mod:`tests.benchmarks.trainer`: ``python -m tests.benchmarks.trl_grpo ASSETS PROMPTS ROLLOUTS TOKENS STEPS``.
+"""The TRL side of :mod:`tests.benchmarks.trainer`.
+
+``python -m tests.benchmarks.trl_grpo ASSETS PROMPTS ROLLOUTS TOKENS STEPS``
 
 Prints one line of JSON: seconds of each step, and the wall clock at which the first began.
 """

@@ -29,7 +29,7 @@ def demo(
         "outputs/demo"
     ),
 ) -> None:
-    """Train paper A's three stages on phantom films on this CPU (about 15 minutes on 2 cores) and print what changed."""
+    """Train paper A's three stages on phantom films on this CPU (15 minutes on 2 cores) and print what changed."""
     from verl_cxr.demo import StageFailedError, run_demo
 
     try:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-__all__ = ["Estimate", "mean_interval", "mean_difference"]
+__all__ = ["Estimate", "mean_difference", "mean_interval"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,12 @@ def mean_interval(units: Sequence[float], *, level: float = 0.95, resamples: int
     if values.size == 1 or np.ptp(values) == 0:
         return Estimate(mean, mean, mean, int(values.size))
     found = stats.bootstrap(
-        (values,), np.mean, confidence_level=level, n_resamples=resamples, method="percentile", rng=np.random.default_rng(seed)
+        (values,),
+        np.mean,
+        confidence_level=level,
+        n_resamples=resamples,
+        method="percentile",
+        rng=np.random.default_rng(seed),
     )
     bounds = found.confidence_interval
     return Estimate(mean, float(bounds.low), float(bounds.high), int(values.size))

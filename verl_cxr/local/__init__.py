@@ -30,8 +30,8 @@ def wanted() -> bool:
     """Whether this process should run verl on the CPU.
 
     ``VERL_PLATFORM`` decides when it is set. Otherwise the CPU is wanted in a driver process that sees no accelerator;
-    a Ray worker follows its driver (which sets ``VERL_PLATFORM`` for its children), because an actor without a GPU share
-    on a GPU cluster sees none either.
+    a Ray worker follows its driver (which sets ``VERL_PLATFORM`` for its children), because an actor without a share of
+    a GPU sees none either, whatever the cluster holds.
     """
     choice = os.environ.get("VERL_PLATFORM", "").strip().lower()
     if choice:

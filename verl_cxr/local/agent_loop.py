@@ -72,6 +72,8 @@ class MemoisedProcessor:
 
 
 class _LocalWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: ignore[misc]
+    processor: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         torch.set_num_threads(1)  # the cores belong to the server and the trainer
@@ -96,12 +98,16 @@ class _LocalWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: 
         if self.processor is None or not images or media.get("videos") or media.get("audios"):
             return super()._compute_multi_modal_inputs(output, input_ids)
         key = tuple(image_key(image) for image in images)
-        return dict(self._image_inputs.get(key, lambda: super(_LocalWorker, self)._compute_multi_modal_inputs(output, input_ids)))
+        return dict(
+            self._image_inputs.get(
+                key, lambda: super(_LocalWorker, self)._compute_multi_modal_inputs(output, input_ids)
+            )
+        )
 
     def _compute_position_ids(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, multi_modal_inputs: dict[str, Any], *rest: Any
     ) -> torch.Tensor:
-        """Positions (1, 4, L): those up to the last image come from verl, once a prompt; text after it just counts on."""
+        """Positions (1, 4, L): those up to the last image come from verl, once a prompt; text after it counts on."""
         ids = input_ids[0]
         visual = (ids == self._image_id) | (ids == self._video_id)
         if not bool(visual.any()) or not bool(attention_mask.all()):

@@ -13,9 +13,9 @@
 # limitations under the License.
 """Batched sampling from a Hugging Face vision-language model on a CPU.
 
-One prompt is read once, however many rollouts it has; keys and values grow in place instead of being copied at each token;
-rows leave the batch when they are finished. Every request draws from its own random stream, so what it says does not
-depend on which requests it shares a batch with.
+One prompt is read once, however many rollouts it has; keys and values grow in place instead of being copied at each
+token; rows leave the batch when they are finished. Every request draws from its own random stream, so what it says does
+not depend on which requests it shares a batch with.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """Sampled ids, the stop id included, and their log-probabilities under logits / temperature (as verl's actor takes them)."""
+    """Sampled ids, the stop id included, and their log-probabilities under logits / temperature, as in verl's actor."""
 
     token_ids: list[int]
     log_probs: list[float]
@@ -74,6 +74,8 @@ class Completion:
 
 class _GrowingLayer(DynamicLayer):
     """Keys and values in buffers with room to spare; attention sees a view of the filled part."""
+
+    _room: torch.Tensor  # (2, B, heads, room, width)
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> tuple[Any, Any]:
         filled, new = self.get_seq_length(), key_states.shape[-2]
@@ -104,9 +106,14 @@ class _GrowingLayer(DynamicLayer):
 
 
 def _grouped_sdpa(
-    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **kwargs: Any
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """SDPA in which, for one new token, the query heads that share a key head form the query length: no repeated keys."""
+    """SDPA in which, for one new token, query heads that share a key head form the query length: no repeated keys."""
     if query.shape[2] != 1:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     batch, heads, _, width = query.shape
@@ -124,11 +131,13 @@ AttentionMaskInterface.register(ATTENTION, sdpa_mask)  # without it, padding wou
 class Decoder:
     """Samples completions from ``model`` (loaded with ``attn_implementation=ATTENTION``)."""
 
-    def __init__(self, model: Any, processor: Any, *, pad_id: int, image_id: int | None, banned_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, model: Any, processor: Any, *, pad_id: int, image_id: int | None, banned_ids: Sequence[int] = ()
+    ) -> None:
         self.model = model.eval()
         self.processor = processor
         self.pad_id = pad_id
-        self.image_id = image_id
+        self.image_id = -1 if image_id is None else image_id
         self.banned_ids = list(banned_ids)
         self._features: dict[Any, dict[str, torch.Tensor]] = {}
 
@@ -152,10 +161,12 @@ class Decoder:
         logits, mask, positions = self._read(unique, cache)
         for layer in cache.layers:
             layer.select(source)
-        return self._write(requests, sampling, cache, logits[source], None if mask is None else mask[source], positions[source])
+        return self._write(
+            requests, sampling, cache, logits[source], None if mask is None else mask[source], positions[source]
+        )
 
     def _read(self, prompts: list[Request], cache: Cache) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Fill the cache from left-padded prompts: last logits (U, V), padding mask (U, W) or None, next position (U,)."""
+        """Fill the cache from left-padded prompts: last logits (U, V), padding mask (U, W) or None, next place (U,)."""
         width = max(len(prompt.prompt_ids) for prompt in prompts)
         ids = torch.full((len(prompts), width), self.pad_id)
         mask = torch.zeros_like(ids)
@@ -163,7 +174,9 @@ class Decoder:
             ids[row, width - len(prompt.prompt_ids) :] = torch.tensor(prompt.prompt_ids)
             mask[row, width - len(prompt.prompt_ids) :] = 1
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
-        features = [self._image_features(key, image) for p in prompts for key, image in zip(p.image_keys, p.images, strict=True)]
+        features = [
+            self._image_features(key, image) for p in prompts for key, image in zip(p.image_keys, p.images, strict=True)
+        ]
         if features:
             inputs |= {name: torch.cat([feature[name] for feature in features]) for name in features[0]}
             inputs["mm_token_type_ids"] = (ids == self.image_id).long()
@@ -265,7 +278,7 @@ def _membership(requests: Sequence[Request], vocabulary: int) -> torch.Tensor:
 
 
 def _penalised(scores: torch.Tensor, written: torch.Tensor, penalty: float) -> torch.Tensor:
-    """Divide (or multiply, when negative) the scores of ids that the row has already written (CTRL, Keskar et al. 2019)."""
+    """Divide (multiply, when negative) the scores of ids that the row has written (CTRL, Keskar et al. 2019)."""
     seen = scores.gather(-1, written)
     return scores.scatter(-1, written, torch.where(seen > 0, seen / penalty, seen * penalty))
 

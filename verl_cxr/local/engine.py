@@ -31,11 +31,20 @@ from verl_cxr.local.threads import use_threads
 
 __all__ = ["CpuEngineWithLMHead", "CpuEngineWithValueHead"]
 
-_UNCOMMON = ("use_remove_padding", "use_fused_kernels", "calculate_sum_pi_squared", "distillation_use_topk", "distillation_only")
+_UNCOMMON = (
+    "use_remove_padding",
+    "use_fused_kernels",
+    "calculate_sum_pi_squared",
+    "distillation_use_topk",
+    "distillation_only",
+)
 
 
 class _CpuEngine:
     """What differs from a GPU: no off-loading to pinned memory, and a choice of threads."""
+
+    engine_config: Any
+    device_mesh: Any
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         precision = self.engine_config.mixed_precision or {}
@@ -65,7 +74,11 @@ class CpuEngineWithLMHead(_CpuEngine, FSDPEngineWithLMHead):
     """Policy and reference engine."""
 
     def prepare_model_outputs(
-        self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Callable[..., Any]
+        self,
+        output: Any,
+        output_args: dict[str, Any],
+        micro_batch: TensorDict,
+        logits_processor_func: Callable[..., Any],
     ) -> dict[str, torch.Tensor]:
         """Log-probabilities (and entropy) of a padded micro-batch as nested tensors over the B real sequences.
 

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Environment defaults of a CPU run. They are set when the plug-in becomes active, so no command needs an ``export``."""
+"""Environment defaults of a CPU run, set when the plug-in becomes active, so that no command needs an ``export``."""
 
 from __future__ import annotations
 

@@ -68,8 +68,8 @@ def patch_position_ids() -> None:
     """Keep the four M-RoPE rows apart from the ragged sequence dimension when all sequences are equally long.
 
     Where: ``verl/utils/tensordict_utils.py``, ``maybe_fix_3d_position_ids``; verl 0.9.1, every device.
-    Why: for position ids of shape ``[(4, L)] * B`` with one common L, torch takes the first dimension as the ragged one;
-    upstream then relabels the ragged index without moving the values ("Expected cond to be True").
+    Why: for position ids of shape ``[(4, L)] * B`` with one common L, torch takes the first dimension as the ragged
+    one; upstream then relabels the ragged index without moving the values ("Expected cond to be True").
     """
     import verl.utils.tensordict_utils as upstream
 

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Registers the local rollout under the name ``hf``: the replica that starts servers, and the trainer's side of weight sync."""
+"""Registers the local rollout as ``hf``: the replica that starts servers, and the trainer's side of weight sync."""
 
 from __future__ import annotations
 

@@ -85,7 +85,9 @@ class RolloutServer:
             image_id=get_processor_token_id(processor, "image"),
             banned_ids=get_vision_placeholder_token_ids(processor),
         )
-        self.forced_ids = tuple(tokenizer.encode(force_first_turn, add_special_tokens=False)) if force_first_turn else ()
+        self.forced_ids = (
+            tuple(tokenizer.encode(force_first_turn, add_special_tokens=False)) if force_first_turn else ()
+        )
         self.answered_id = tokenizer.convert_tokens_to_ids("<tool_response>")
         self.room = self.config.max_model_len or self.config.prompt_length + self.config.response_length
         self.seed = int(self.config.seed) + replica_rank
@@ -137,7 +139,8 @@ class RolloutServer:
         request = Request(
             prompt_ids=ids,
             max_tokens=max(1, min(int(limit), room)),
-            stop_ids=frozenset(sampling_params.get("stop_token_ids") or ()) | (frozenset() if ignore_end else self.end_ids),
+            stop_ids=frozenset(sampling_params.get("stop_token_ids") or ())
+            | (frozenset() if ignore_end else self.end_ids),
             seed=self._seed((ids, keys)),
             sampling=Sampling(
                 temperature=float(sampling_params.get("temperature", 1.0)),

@@ -13,9 +13,9 @@
 # limitations under the License.
 """Lets torchvision be imported beside a CPU build of torch.
 
-The registry's torchvision is built for CUDA: beside ``torch+cpu`` its extension cannot be loaded, and importing it stops
-at ``torchvision::nms`` and ``torchvision::qnms``, which nobody declared. Declaring the two operator schemas is enough for
-its Python part, which is all that the image processors use; calling either operator still fails.
+The registry's torchvision is built for CUDA: beside ``torch+cpu`` its extension cannot be loaded, and importing it
+stops at ``torchvision::nms`` and ``torchvision::qnms``, which nobody declared. Declaring the two operator schemas is
+enough for its Python part, which is all that the image processors use; calling either operator still fails.
 """
 
 from __future__ import annotations

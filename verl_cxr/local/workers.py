@@ -11,9 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Registers the CPU engines and the local rollout. ``+scale=local`` names this module as verl's ``model.external_lib``.
+"""Registers the CPU engines and the local rollout. ``+scale=local`` names this module as ``model.external_lib``.
 
-Apart from the plug-in itself, because these registries pull in most of verl, and only processes that hold a model need them.
+Apart from the plug-in itself, because these registries pull in most of verl, and only processes that hold a model need
+them.
 """
 
 from verl_cxr.local import engine, replica
