@@ -45,7 +45,7 @@ def test_the_stamp_says_how_it_was_scored(options, name):
     assert make_scorer("lexicon", **options).name == name
 
 
-@pytest.mark.parametrize("spec", ["", "Exact", "radgraph", "precomputed", "precomputed:", "lexicon:x"])
+@pytest.mark.parametrize("spec", ["", "Exact", "radgraph-xxl", "precomputed", "precomputed:", "lexicon:x"])
 def test_an_unknown_name_is_refused(spec):
     with pytest.raises(ValueError, match="unknown fact scorer"):
         make_scorer(spec)

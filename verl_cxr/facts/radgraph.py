@@ -38,7 +38,10 @@ from verl_cxr.facts.radgraph_words import PREPROCESSING, split_words, windows
 from verl_cxr.facts.scorer import FactServiceError
 from verl_cxr.facts.weights import RadGraphFiles
 
-__all__ = ["RadGraphAnnotator", "batches"]
+__all__ = ["Outcome", "RadGraphAnnotator", "all_or_raise", "batches"]
+
+Outcome = FactGraph | FactServiceError
+"""What became of one text: its graph, or why it has none."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,14 +98,9 @@ class RadGraphAnnotator:
         Raises:
             FactServiceError: a text could not be read.
         """
-        graphs = []
-        for graph in self.read(texts):
-            if isinstance(graph, FactServiceError):
-                raise graph
-            graphs.append(graph)
-        return graphs
+        return all_or_raise(self.read(texts))
 
-    def read(self, texts: Sequence[str]) -> list[FactGraph | FactServiceError]:
+    def read(self, texts: Sequence[str]) -> list[Outcome]:
         """One graph a text, in order, or the error that this text alone met. Equal texts are read once."""
         with self._turn:
             words = {text: split_words(text, model_type=self.model_type) for text in dict.fromkeys(texts)}
@@ -169,7 +167,21 @@ def batches(parts: Iterable[_Part], *, pieces: int, pairs: int) -> Iterator[list
         yield batch
 
 
-def _assemble(text: str, words: list[str], parts: Sequence[_Part]) -> FactGraph | FactServiceError:
+def all_or_raise(outcomes: Iterable[Outcome]) -> list[FactGraph]:
+    """The graphs, if every text has one.
+
+    Raises:
+        FactServiceError: the first error among them.
+    """
+    graphs = []
+    for outcome in outcomes:
+        if isinstance(outcome, FactServiceError):
+            raise outcome
+        graphs.append(outcome)
+    return graphs
+
+
+def _assemble(text: str, words: list[str], parts: Sequence[_Part]) -> Outcome:
     """The graph of a text from its windows."""
     entities: list[Entity] = []
     start = 0
