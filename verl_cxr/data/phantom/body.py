@@ -29,10 +29,22 @@ import numpy.typing as npt
 
 from verl_cxr.study import View
 
-__all__ = ["Anatomy", "BodyFrame", "Field", "Mask", "body_frame", "organ_masks", "sample_anatomy"]
+__all__ = ["ORGANS", "Anatomy", "BodyFrame", "Field", "Mask", "body_frame", "organ_masks", "sample_anatomy"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Field: TypeAlias = npt.NDArray[np.float32]
+
+ORGANS = (
+    "right lung",
+    "left lung",
+    "cardiac silhouette",
+    "mediastinum",
+    "trachea",
+    "right clavicle",
+    "left clavicle",
+    "spine",
+)
+"""Canonical names of all regions that some view shows."""
 
 # A normal heart spans less than half of the thorax on a PA film; the gap keeps every phantom unambiguous.
 _NORMAL_RATIO = (0.38, 0.47)

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from verl_cxr.data.phantom.body import Anatomy, Mask, body_frame, organ_masks, sample_anatomy
+from verl_cxr.data.phantom.body import ORGANS, Anatomy, Mask, body_frame, organ_masks, sample_anatomy
 from verl_cxr.data.phantom.film import render_film
 from verl_cxr.data.phantom.lesions import Lesion, lesion_field, sample_lesions
 from verl_cxr.data.phantom.wording import impression_text, region_findings, report_findings
@@ -64,21 +64,23 @@ class PhantomOptions:
             raise ValueError(f"pixel_aspect must be a positive number, got {self.pixel_aspect!r}")
         if not self.views or set(self.views) - {"PA", "AP", "LATERAL"}:
             raise ValueError(f"views must be some of PA, AP, LATERAL, got {tuple(self.views)!r}")
+        if unknown := set(self.regions) - set(ORGANS):
+            raise ValueError(f"a phantom has no {', '.join(sorted(unknown))}: regions are some of {', '.join(ORGANS)}")
+        if not self.regions:
+            raise ValueError(f"name at least one of the regions {', '.join(ORGANS)}")
 
 
 @dataclass(frozen=True, slots=True)
 class PhantomTruth:
-    """What was drawn. Widths, areas and ratios are counted on the masks, in pixels.
+    """What was drawn: the parameters asked for, and what the masks then measure, widths in pixels.
 
     Attributes:
-        anatomy: the parameters asked for.
+        anatomy: the parameters asked for, the displacement of the mediastinum among them.
         lesions: at most one a lung.
         heart_width: horizontal extent of the cardiac silhouette.
         thorax_width: horizontal extent of both lungs together; None on a lateral film, as all that follows.
         cardiothoracic_ratio: heart_width / thorax_width.
         lung_asymmetry: log of right over left visible lung area; positive when the right lung is larger.
-        mediastinal_shift: from the middle of the thorax to the middle of the upper mediastinum's carina level, towards
-            the patient's left, as requested: fraction of the thorax width.
     """
 
     anatomy: Anatomy
@@ -87,7 +89,6 @@ class PhantomTruth:
     thorax_width: int | None
     cardiothoracic_ratio: float | None
     lung_asymmetry: float | None
-    mediastinal_shift: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,7 +194,7 @@ def mask_box(mask: Mask) -> Box:
 def _measure(anatomy: Anatomy, lesions: tuple[Lesion, ...], masks: dict[str, Mask]) -> PhantomTruth:
     heart = int(mask_box(masks["cardiac silhouette"]).width)
     if anatomy.view == "LATERAL":
-        return PhantomTruth(anatomy, lesions, heart, None, None, None, None)
+        return PhantomTruth(anatomy, lesions, heart, None, None, None)
     right, left = masks["right lung"], masks["left lung"]
     thorax = int(mask_box(right | left).width)
     return PhantomTruth(
@@ -203,5 +204,4 @@ def _measure(anatomy: Anatomy, lesions: tuple[Lesion, ...], masks: dict[str, Mas
         thorax_width=thorax,
         cardiothoracic_ratio=heart / thorax,
         lung_asymmetry=math.log(right.sum() / left.sum()),
-        mediastinal_shift=anatomy.shift,
     )

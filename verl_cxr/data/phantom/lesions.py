@@ -106,7 +106,9 @@ def _density(lesion: Lesion, d: Field, frame: BodyFrame, lung: Mask) -> tuple[Ma
     """An opacity is a faint cloud that leaves the vessels visible; a consolidation is dense and sharply bounded."""
     along, across, stretch = lesion.jitter
     center_t = (0.32 if lesion.zone == "upper" else 0.70) + 0.06 * along
-    center_d = 0.52 + 0.10 * across
+    # Amid the lung that is still visible at that level: a large or displaced heart may hide most of it.
+    level = lung & (np.abs(frame.t - center_t) < 0.1)
+    center_d = float(np.mean(d, where=level)) + 0.06 * across if level.any() else 0.52
     consolidation = lesion.kind == "consolidation"
     radius = 0.34 if consolidation else (0.28, 0.44)[lesion.grade]
     distance = np.hypot((d - center_d) / (radius * (1 + 0.2 * stretch)), (frame.t - center_t) * frame.aspect / radius)
