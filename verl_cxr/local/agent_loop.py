@@ -19,12 +19,16 @@ generation; with a tiny model on two cores it is most of a step.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import cached_property
 from typing import Any
 
 import ray
 import torch
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.utils.tokenizer import get_processor_token_id
 
@@ -35,21 +39,23 @@ __all__ = ["LocalAgentLoopManager", "MemoisedProcessor"]
 
 
 class _Recent:
-    """A small least-recently-used table."""
+    """A small least-recently-used table. The rollouts of a prompt ask for it at once, from threads: one makes, all wait."""
 
     def __init__(self, size: int = 512) -> None:
         self._size = size
+        self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """The value of ``key``, made on first use."""
-        if key in self._values:
-            self._values.move_to_end(key)
-        else:
-            self._values[key] = make()
-            if len(self._values) > self._size:
-                self._values.popitem(last=False)
-        return self._values[key]
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            else:
+                self._values[key] = make()
+                if len(self._values) > self._size:
+                    self._values.popitem(last=False)
+            return self._values[key]
 
 
 class MemoisedProcessor:
@@ -84,12 +90,32 @@ class _LocalWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: 
         self._image_id = get_processor_token_id(self.processor, "image")
         self._video_id = get_processor_token_id(self.processor, "video")
 
-    async def _run_agent_loop(self, *args: Any, **kwargs: Any) -> Any:
+    async def _run_agent_loop(
+        self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool = True, **row: Any
+    ) -> Any:
         try:
-            return await super()._run_agent_loop(*args, **kwargs)
+            if agent_name != "single_turn_agent" or trace:
+                return await super()._run_agent_loop(
+                    sampling_params, trajectory, agent_name=agent_name, trace=trace, **row
+                )
+            # this loop keeps nothing between rollouts, so one serves all; Hydra takes longer to make it than it runs
+            output = await self._single_turn.run(sampling_params, **row)
+            return await self._agent_loop_postprocess(output, trajectory["validate"], **row)
         except Exception as error:
             report_failure(f"a rollout failed: {type(error).__name__}: {error}")
             raise
+
+    @cached_property
+    def _single_turn(self) -> SingleTurnAgentLoop:
+        return SingleTurnAgentLoop(
+            trainer_config=DictConfigWrap(config=self.config),
+            server_manager=self.llm_client,
+            tokenizer=self.tokenizer,
+            processor=self.processor,
+            hf_model_type=self.hf_model_type,
+            dataset_cls=self.dataset_cls,
+            data_config=DictConfigWrap(self.config.data),
+        )
 
     def _compute_multi_modal_inputs(self, output: Any, input_ids: torch.Tensor) -> dict[str, Any]:
         """Image features depend on the images alone, not on the text around them."""
