@@ -115,7 +115,11 @@ def test_embedded_images_travel_without_their_path(study):
             "neither findings nor impression",
         ),
         ({"regions": ()}, (Stage.COLD_START, Stage.GRPO), "no region with a box"),
-        ({"regions": (RegionFinding("spine", None, "Intact."),)}, (Stage.COLD_START, Stage.GRPO), "no region with a box"),
+        (
+            {"regions": (RegionFinding("spine", None, "Intact."),)},
+            (Stage.COLD_START, Stage.GRPO),
+            "no region with a box",
+        ),
         ({"image": None}, tuple(Stage), "names no image"),
         ({"report": Report(findings="A <think> tag.")}, (Stage.COLD_START,), "tag of the trace"),
     ],
