@@ -23,7 +23,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +38,7 @@ __all__ = ["Stage", "StageFailedError", "compare", "run_demo"]
 
 _MEASURES = {"format": "format rate", "spatial": "mean IoU", "factual": "factual score", "reward": "reward"}
 _SFT = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m", "verl.trainer.sft_trainer"]
+_QUIET_SECONDS = 20.0
 _RL = ["-m", "verl.trainer.main_ppo"]
 
 
@@ -128,38 +128,66 @@ def compare(dumps: Path) -> tuple[Table, Estimate]:
     return table, gain
 
 
-def _run(stage: Stage, out: Path, progress: Progress, task: TaskID) -> None:
+class _Screen:
+    """Progress bars on a terminal; elsewhere (a log, CI) a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bars = Progress(
+            *columns, TextColumn("{task.fields[note]}"), console=console, disable=not console.is_terminal
+        )
+        self._console = console
+        self._said = 0.0
+
+    def __enter__(self) -> _Screen:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def begin(self, title: str) -> TaskID:
+        """Announce a stage."""
+        if not self._console.is_terminal:
+            self._console.print(f"{title}: starting")
+        return self._bars.add_task(title, total=None, note="starting")
+
+    def show(self, task: TaskID, *, step: int | None = None, total: int | None = None, note: str | None = None) -> None:
+        """Update what is known of a stage."""
+        self._bars.update(task, completed=step, total=total, **({} if note is None else {"note": note}))
+        if not self._console.is_terminal and step and time.monotonic() - self._said > _QUIET_SECONDS:
+            self._said = time.monotonic()
+            state = self._bars.tasks[task]
+            self._console.print(f"{state.description}: step {step} of {state.total or '?'} {state.fields['note']}")
+
+
+def _run(stage: Stage, out: Path, screen: _Screen) -> None:
     log = out / "logs" / f"{stage.recipe}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = stage.command(out)
+    task = screen.begin(stage.title)
     with log.open("w") as file:
         print("$", *command, file=file, flush=True)
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
+        assert process.stdout is not None
         try:
-            for line in _copy(process, file):
-                _show(stage, line, progress, task)
+            for line in process.stdout:
+                print(line, end="", file=file, flush=True)
+                _show(stage, line, screen, task)
         finally:
             process.terminate()
             code = process.wait()
     if code:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
         raise StageFailedError(f"{stage.title} ended with exit status {code}; the end of {log}:\n{tail}")
-    progress.update(task, note="done")
+    screen.show(task, note="done")
 
 
-def _copy(process: subprocess.Popen[str], file: object) -> Iterator[str]:
-    assert process.stdout is not None
-    for line in process.stdout:
-        print(line, end="", file=file, flush=True)  # type: ignore[call-overload]
-        yield line
-
-
-def _show(stage: Stage, line: str, progress: Progress, task: TaskID) -> None:
+def _show(stage: Stage, line: str, screen: _Screen, task: TaskID) -> None:
     if total := re.search(r"Total steps: (\d+)|'total_training_steps': (\d+)", line):
-        progress.update(task, total=int(total[1] or total[2]))
+        screen.show(task, total=int(total[1] or total[2]))
     if step := re.search(r"\bstep:(\d+) - ", line):
-        progress.update(task, completed=int(step[1]))
-        if value := re.search(re.escape(stage.watch) + r":(?:np\.float64\()?(-?[\d.]+)", line):
-            progress.update(task, note=f"{stage.watch} {float(value[1]):.3f}")
+        value = re.search(re.escape(stage.watch) + r":(?:np\.float64\()?(-?[\d.]+)", line)
+        screen.show(task, step=int(step[1]), note=f"{stage.watch} {float(value[1]):.3f}" if value else None)

@@ -39,7 +39,7 @@ __all__ = ["LocalAgentLoopManager", "MemoisedProcessor"]
 
 
 class _Recent:
-    """A small least-recently-used table. The rollouts of a prompt ask for it at once, from threads: one makes, all wait."""
+    """A small least-recently-used table. The rollouts of a prompt ask at once, from threads: one makes, all wait."""
 
     def __init__(self, size: int = 512) -> None:
         self._size = size
@@ -91,7 +91,13 @@ class _LocalWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: 
         self._video_id = get_processor_token_id(self.processor, "video")
 
     async def _run_agent_loop(
-        self, sampling_params: dict[str, Any], trajectory: dict[str, Any], *, agent_name: str, trace: bool = True, **row: Any
+        self,
+        sampling_params: dict[str, Any],
+        trajectory: dict[str, Any],
+        *,
+        agent_name: str,
+        trace: bool = True,
+        **row: Any,
     ) -> Any:
         try:
             if agent_name != "single_turn_agent" or trace:
