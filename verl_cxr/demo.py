@@ -83,16 +83,9 @@ def run_demo(out: Path, *, console: Console) -> bool:
     console.print(f"Phantom films and a tiny Qwen3-VL in {out}; each stage logs to {out / 'logs'}.")
     data_folder(out)
     model_folder(out, "sft")
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console) as progress:
+    with _Screen(console) as screen:
         for stage in STAGES:
-            _run(stage, out, progress, progress.add_task(stage.title, total=None, note="starting"))
+            _run(stage, out, screen)
     table, gain = compare(out / STAGES[-1].recipe / "validation")
     console.print(table)
     console.print(f"Outputs: {out}  ({(time.monotonic() - began) / 60:.1f} minutes)")
@@ -116,7 +109,8 @@ def compare(dumps: Path) -> tuple[Table, Estimate]:
     before, after = (film_means(dumps / f"{step}.jsonl", list(_MEASURES)) for step in (steps[0], steps[-1]))
     films = sorted(before)
     table = Table(
-        title=f"{len(films)} held-out phantom films, facts: lexicon, mean [95 % bootstrap interval over films]"
+        title=f"{len(films)} held-out phantom films, seed 0; responses sampled at temperature 1; facts: lexicon\n"
+        "mean [95 % bootstrap interval over films]"
     )
     table.add_column("")
     table.add_column("cold start")
@@ -154,7 +148,9 @@ class _Screen:
 
     def show(self, task: TaskID, *, step: int | None = None, total: int | None = None, note: str | None = None) -> None:
         """Update what is known of a stage."""
-        self._bars.update(task, completed=step, total=total, **({} if note is None else {"note": note}))
+        self._bars.update(task, completed=step, total=total)
+        if note is not None:
+            self._bars.update(task, note=note)
         if not self._console.is_terminal and step and time.monotonic() - self._said > _QUIET_SECONDS:
             self._said = time.monotonic()
             state = self._bars.tasks[task]
