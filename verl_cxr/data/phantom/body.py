@@ -29,7 +29,17 @@ import numpy.typing as npt
 
 from verl_cxr.study import View
 
-__all__ = ["ORGANS", "Anatomy", "BodyFrame", "Field", "Mask", "body_frame", "organ_masks", "sample_anatomy"]
+__all__ = [
+    "ORGANS",
+    "Anatomy",
+    "BodyFrame",
+    "Field",
+    "Mask",
+    "body_frame",
+    "diaphragm",
+    "organ_masks",
+    "sample_anatomy",
+]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Field: TypeAlias = npt.NDArray[np.float32]
@@ -135,7 +145,7 @@ class BodyFrame:
         t: float32 [height, 1], 0 at the lungs' apex and 1 at the costophrenic angle.
         right, left: widths of the two hemithoraces in units of `x`; they sum to 2.
         aspect: length of one unit of `t` over one unit of `x`.
-        pixel: width of a pixel in units of `x`.
+        pixel: (height, width) of a pixel in units of `x`.
     """
 
     x: Field
@@ -143,7 +153,7 @@ class BodyFrame:
     right: float
     left: float
     aspect: float
-    pixel: float
+    pixel: tuple[float, float]
 
 
 def body_frame(anatomy: Anatomy, *, width: int, height: int, pixel_aspect: float = 1.0) -> BodyFrame:
@@ -161,7 +171,7 @@ def body_frame(anatomy: Anatomy, *, width: int, height: int, pixel_aspect: float
         right=1 + balance,
         left=1 - balance,
         aspect=length / half,
-        pixel=1 / half,
+        pixel=(pixel_aspect / half, 1 / half),
     )
 
 
@@ -197,8 +207,12 @@ def _lung(d: Field, t: Field, dome: float) -> Mask:
     """Where `d`, the distance from the midline over the hemithorax's width, and `t` lie inside the rib cage."""
     lateral = 0.80 + 0.20 * np.sin(np.clip(t / 0.75, 0, 1) * (math.pi / 2))
     apex = 0.28 * np.clip((d - 0.45) / 0.52, -1, 1) ** 2
-    diaphragm = 1 - dome * np.clip(1 - ((d - 0.42) / 0.58) ** 2, 0, None)
-    return np.asarray((d > 0.08) & (d < lateral) & (t > apex) & (t < diaphragm))
+    return np.asarray((d > 0.08) & (d < lateral) & (t > apex) & (t < diaphragm(d, dome)))
+
+
+def diaphragm(d: Field, dome: float) -> Field:
+    """Level `t` of the diaphragm at the distance `d` from the midline (1: chest wall); `dome`: height."""
+    return np.asarray(1 - dome * np.clip(1 - ((d - 0.42) / 0.58) ** 2, 0, None))
 
 
 def _clavicle(d: Field, t: Field) -> Mask:

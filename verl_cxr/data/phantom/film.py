@@ -26,6 +26,8 @@ from verl_cxr.data.phantom.body import Anatomy, BodyFrame, Field, Mask
 
 __all__ = ["render_film"]
 
+_LUNG = 0.5  # attenuation that air takes away from soft tissue, and that a lesion of strength 1 gives back
+
 
 def render_film(
     rng: np.random.Generator, anatomy: Anatomy, frame: BodyFrame, masks: Mapping[str, Mask], lesions: Field
@@ -36,11 +38,10 @@ def render_film(
         masks: organ masks of `anatomy` over `frame`.
         lesions: summed attenuation change of the lesions, float32 [height, width], zero without any.
     """
-    lateral = anatomy.view == "LATERAL"
-    dense = _lateral_body(frame, masks) if lateral else _frontal_body(frame, masks)
-    dense += lesions * (0.46 if lateral else 0.50)
+    dense = _lateral_body(frame, masks) if anatomy.view == "LATERAL" else _frontal_body(frame, masks)
+    dense += _LUNG * lesions
     # Organ borders are soft on a film; one blur of the sum costs far less than one blur an organ.
-    dense = gaussian_filter(dense, 0.02 / frame.pixel)
+    dense = gaussian_filter(dense, [0.02 / side for side in frame.pixel])
     dense += _ribs(frame, masks)
     dense += _texture(rng, dense.shape)
     exposure = rng.uniform(1.5, 1.9)
@@ -53,7 +54,7 @@ def _frontal_body(frame: BodyFrame, masks: Mapping[str, Mask]) -> Field:
     x, t = frame.x, frame.t
     lungs = masks["right lung"] | masks["left lung"]
     dense = 0.74 * _trunk(x, t)
-    dense -= 0.50 * lungs
+    dense -= _LUNG * lungs
     # Vessels fan out from the hila and fade towards the chest wall.
     distance = np.hypot(np.abs(x) - 0.22, (t - 0.5) * frame.aspect)
     dense += 0.14 * lungs * np.exp(-((distance / 0.28) ** 2))
@@ -74,13 +75,8 @@ def _ribs(frame: BodyFrame, masks: Mapping[str, Mask]) -> Field:
     """Ribs run downwards to the side over the lung fields only; elsewhere denser tissue hides them."""
     outward = np.abs(frame.x)
     lungs = (masks["right lung"] | masks["left lung"]) if "right lung" in masks else _lateral_lungs(frame)
-    phase = frame.t * 8 - 2.6 * (outward - 0.25) ** 2 - 0.8 * outward
-    return np.asarray(0.055 * _stripes(np.asarray(phase)) * lungs)
-
-
-def _stripes(phase: Field) -> Field:
-    """A soft periodic ridge between 0 and 1, one a unit of `phase`."""
-    return np.asarray(np.clip(np.cos(phase * (2 * math.pi)), 0, 1), dtype=np.float32)
+    phase = frame.t * 8 - 2.6 * (outward - 0.25) ** 2 - 0.8 * outward  # a whole number on each rib
+    return np.asarray(0.055 * np.clip(np.cos(phase * (2 * math.pi)), 0, 1) * lungs, dtype=np.float32)
 
 
 def _texture(rng: np.random.Generator, shape: tuple[int, ...]) -> Field:
@@ -93,7 +89,7 @@ def _texture(rng: np.random.Generator, shape: tuple[int, ...]) -> Field:
 def _lateral_body(frame: BodyFrame, masks: Mapping[str, Mask]) -> Field:
     x, t = frame.x, frame.t
     shoulder = np.clip((t + 0.25) / 0.35, 0, 1)
-    dense = 0.78 * (np.abs(x) < 0.45 + 0.5 * shoulder) - 0.46 * _lateral_lungs(frame)
+    dense = 0.78 * (np.abs(x) < 0.45 + 0.5 * shoulder) - _LUNG * _lateral_lungs(frame)
     dense += 0.20 * masks["cardiac silhouette"] + 0.18 * masks["spine"] - 0.12 * masks["trachea"]
     return np.asarray(dense, dtype=np.float32)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verl_cxr.data.phantom.body import BodyFrame, Field, Mask
+from verl_cxr.data.phantom.body import BodyFrame, Field, Mask, diaphragm
 
 __all__ = ["KINDS", "Lesion", "lesion_field", "sample_lesions"]
 
@@ -88,8 +88,7 @@ def lesion_field(lesion: Lesion, frame: BodyFrame, lung: Mask, dome: float) -> t
 def _effusion(lesion: Lesion, d: Field, t: Field, lung: Mask, dome: float) -> tuple[Mask, Field]:
     """Fluid fills the base; its surface, the meniscus, climbs the lateral wall and hides the costophrenic angle."""
     depth = (0.14, 0.34)[lesion.grade] * (1 + 0.15 * lesion.jitter[0])
-    diaphragm = 1 - dome * np.clip(1 - ((d - 0.42) / 0.58) ** 2, 0, None)
-    mask = lung & (t > diaphragm - depth * (0.55 + 0.75 * np.clip(d, 0, 1) ** 2))
+    mask = lung & (t > diaphragm(d, dome) - depth * (0.55 + 0.75 * np.clip(d, 0, 1) ** 2))
     return mask, 0.92 * mask.astype(np.float32)
 
 
