@@ -211,7 +211,7 @@ def _lung(d: Field, t: Field, dome: float) -> Mask:
 
 
 def diaphragm(d: Field, dome: float) -> Field:
-    """Level `t` of the diaphragm at the distance `d` from the midline (1: chest wall); `dome`: height."""
+    """Level `t` of the diaphragm at the distance `d` from the midline (1: chest wall), under a dome `dome` high."""
     return np.asarray(1 - dome * np.clip(1 - ((d - 0.42) / 0.58) ** 2, 0, None))
 
 
