@@ -162,7 +162,7 @@ def _spread(loaded: RadGraphModel, sample: list[str]) -> None:
             parameter.mul_(25)
     heads = {
         model._ner._ner_scorers[f"{name}__ner_labels"][-1]._module: 1.9,
-        model._relation._relation_scorers[f"{name}__relation_labels"]: -0.3,
+        model._relation._relation_scorers[f"{name}__relation_labels"]: 1.2,
     }
     for layer, threshold in heads.items():
         seen: list[torch.Tensor] = []

@@ -69,8 +69,8 @@ PUBLISHED: Mapping[str, Published] = MappingProxyType(
                 (
                     "endotracheal tube terminates 2 5 cm above the carina bibasilar opacities likely represent "
                     "atelectasis or aspiration",
-                    "et tube terminates 2 cm above the carina retraction by several centimeters is recommended for more "
-                    "optimal placement bibasilar consolidations better assessed on concurrent chest ct",
+                    "et tube terminates 2 cm above the carina retraction by several centimeters is recommended for "
+                    "more optimal placement bibasilar consolidations better assessed on concurrent chest ct",
                 ),
                 (
                     "there is no significant change since the previous exam",

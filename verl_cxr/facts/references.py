@@ -71,7 +71,7 @@ def _rows(path: Path) -> Iterator[Study]:
 
 
 def _study(cell: Any, path: Path, row: int) -> Study:
-    truth = cell.get("ground_truth") if isinstance(cell, dict) else None
+    truth: Any = cell.get("ground_truth") if isinstance(cell, dict) else None
     try:
         return Study.from_dict(json.loads(truth), root=Path())
     except RecordError as error:
