@@ -14,6 +14,7 @@
 """The rollout server without Ray: requests share batches, weights arrive whole, errors reach whoever asked."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from PIL import Image
 
+from verl_cxr.local.replica import WeightSender
 from verl_cxr.local.server import RolloutServer, image_key
+from verl_cxr.local.threads import use_threads
 
 Make = Callable[..., RolloutServer]
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
@@ -210,6 +213,28 @@ def test_generation_waits_while_requests_are_held_back(make: Make, processor: An
 
     assert serve(server, held) == [None]
     assert order == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"wire_format": "delta"}, "takes whole tensors, not 'delta'"),
+        ({"peft_config": object()}, "does not serve LoRA adapters: set model.lora.merge=True"),
+    ],
+)
+def test_the_sender_refuses_what_the_server_cannot_load(options: dict[str, Any], said: str) -> None:
+    sender = object.__new__(WeightSender)
+    with pytest.raises(ValueError, match=said):
+        asyncio.run(sender.update_weights(iter(()), **options))
+
+
+def test_a_small_model_takes_one_thread_and_a_large_one_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    for width, share in ((100, 1), (5000, 1), (5000, 2), (5000, 16)):
+        use_threads(torch.nn.Linear(width, width, device="meta"), share=share)
+    assert asked == [1, 8, 4, 1]
 
 
 def test_an_unknown_option_is_refused(make: Make) -> None:
