@@ -96,7 +96,10 @@ class FactStore:
         self._fingerprint = fingerprint
         self._used: dict[bytes, int] = {}
         self._lock = threading.RLock()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"the fact store {self.path} cannot be opened: {error}") from error
         self._db = _open(self.path)
         with self._guarded(), self._transaction():
             self._db.execute("INSERT OR IGNORE INTO models (fingerprint, name) VALUES (?, ?)", (fingerprint, name))
