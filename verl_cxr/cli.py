@@ -35,6 +35,7 @@ COMMANDS = {
     "demo": LazyCommand("verl_cxr.commands.demo:demo", "Train the three stages on phantom films on this CPU."),
     "doctor": LazyCommand("verl_cxr.commands.doctor:doctor", "Say what is installed, and what is missing."),
     "data": LazyCommand("verl_cxr.commands.data:app", "Build data sets for training."),
+    "evaluate": LazyCommand("verl_cxr.commands.evaluate:app", "Score predicted reports as papers do."),
     "facts": LazyCommand("verl_cxr.commands.facts:app", "Get RadGraph's weights, and read references in advance."),
     "score": LazyCommand("verl_cxr.commands.score:score", "Score responses with a reward, outside of training."),
 }
