@@ -5,7 +5,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test bench lint clean
 SHELL := /bin/bash
-PYTHON ?= $(firstword $(foreach v,3.12 3.11 3.10,$(shell command -v python$(v))) $(shell command -v python3))
+# the first interpreter that runs and is of a version we support; a name on the path may be a stub that does not
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.10; do $$p -c '$(SUPPORTED)' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 STAMP := .venv/.set-up
 
@@ -16,8 +18,7 @@ setup: $(STAMP)
 
 # radlabels holds public labels that measure the lexicon; its own pins exclude current torch, so its data come without them
 $(STAMP): pyproject.toml constraints-cpu.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
-	  || { echo "verl-cxr needs Python 3.10, 3.11 or 3.12; $(PYTHON) is another. Set PYTHON=..."; exit 1; }
+	@test -n "$(PYTHON)" && $(PYTHON) -c '$(SUPPORTED)' || { echo "No Python 3.10, 3.11 or 3.12 found. Set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt -e '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps radlabels==0.2.0
