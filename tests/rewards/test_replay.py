@@ -20,6 +20,7 @@ import ray
 import transfer_queue
 from omegaconf import OmegaConf
 from ray.experimental import internal_kv
+from tensordict import NonTensorStack, TensorDict
 
 from reward_plugins import failure, replay
 from reward_plugins.replay import RolloutFailedError, StrictReplayBuffer
@@ -65,6 +66,29 @@ def test_a_failure_without_a_known_cause_points_to_the_log(monkeypatch: pytest.M
     monkeypatch.setattr(replay, "read_failure", lambda: None)
     with pytest.raises(RolloutFailedError, match="see the rollout worker's error above"):
         make()._sync_metadata_from_transfer_queue()
+
+
+@pytest.mark.parametrize("partition", ["train", "val"])
+def test_numbers_of_training_rewards_are_logged(partition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses = {
+        "a": {"is_prompt": True, "global_steps": 1, "status": "finished"},
+        "a_0_0": {"status": "success"},
+        "a_1_0": {"status": "success"},
+    }
+    numbers = {"a_0_0": {"spatial": 0.25, "format": 1.0}, "a_1_0": {"spatial": 0.75, "format": 1.0}}
+
+    def get(*, keys: list[str], partition_id: str, select_fields: list[str]) -> TensorDict:
+        assert (partition_id, select_fields) == ("train", ["extra_fields"])
+        rows = [{"reward_extra_info": numbers[key]} for key in keys]
+        return TensorDict({"extra_fields": NonTensorStack(*rows)}, batch_size=[len(rows)])
+
+    monkeypatch.setattr(transfer_queue, "kv_list", lambda: {partition: statuses})
+    monkeypatch.setattr(transfer_queue, "kv_clear", lambda **_: None)
+    monkeypatch.setattr(transfer_queue, "kv_batch_get", get)
+    batch, metrics = make().sample(global_steps=1, partition_id=partition, batch_size=1)
+    assert sorted(batch.keys) == ["a_0_0", "a_1_0"]
+    expected = {"reward/spatial/mean": 0.5, "reward/format/mean": 1.0}
+    assert metrics == (expected if partition == "train" else {})
 
 
 def test_outside_of_ray_nothing_is_recorded() -> None:
