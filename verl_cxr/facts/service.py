@@ -157,7 +157,7 @@ def _start(options: RadGraphOptions) -> Any:
     It ends with the job, and with the worker that started it; the others then start another.
     """
     import ray
-    from ray.exceptions import GetTimeoutError
+    from ray.exceptions import ActorUnschedulableError, GetTimeoutError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     node = ray.get_runtime_context().get_node_id()
@@ -177,7 +177,7 @@ def _start(options: RadGraphOptions) -> Any:
     )
     try:
         ray.get(service.status.remote(), timeout=PLACE_S)
-    except GetTimeoutError as error:
+    except (GetTimeoutError, ActorUnschedulableError) as error:
         raise FactServiceError(
             f"the fact service found no room on this node in {PLACE_S:.0f} s: it needs {options.cpus} CPU(s) and "
             f"{options.gpus:g} GPU(s) that no other worker holds. Lower cxr.facts.cpus or cxr.facts.gpus"
