@@ -35,9 +35,9 @@ from verl_cxr.facts.radgraph_model import RadGraphModel
 
 __all__ = ["CLOSE", "Pieces", "Reading", "read_alone", "read_batch", "words_of_encoder"]
 
-CLOSE = 1e-4
+CLOSE = 2e-4
 """Scores closer than this, relative to their size where that is above 1, are not told apart in a batch. Batch and
-package differ by at most 1e-5 there, measured on a CPU (tests/facts/test_radgraph.py watches it)."""
+package differ by at most 2e-5, measured on a CPU at RadGraph-XL's size (tests/facts/test_radgraph.py watches it)."""
 
 Span = tuple[int, int]
 Pieces = list[list[int]]
