@@ -45,6 +45,7 @@ def data_folder(assets: str | Path) -> Path:
                 BuildContext(out=folder, seed=0),
                 stages=list(Stage),
                 rows=RowOptions(data_source="phantom"),
+                command=["verl-cxr", "data", "build", "phantom", "--out", str(folder)],
             )
     return folder
 
