@@ -59,9 +59,12 @@ class Run:
 
     @cached_property
     def steps(self) -> dict[int, dict[str, float]]:
-        """What the trainer logged, by step."""
-        rows = [json.loads(line) for line in self.metrics.read_text().splitlines()]
-        return {row["step"]: row["data"] for row in rows}
+        """What the trainer logged, by step: training, and on some steps validation in a line of its own."""
+        steps: dict[int, dict[str, float]] = {}
+        for line in self.metrics.read_text().splitlines():
+            row = json.loads(line)
+            steps.setdefault(row["step"], {}).update(row["data"])
+        return steps
 
     def rollouts(self, step: int) -> list[dict[str, Any]]:
         lines = (self.folder / f"outputs/local/cxr_grpo/rollouts/{step}.jsonl").read_text().splitlines()
