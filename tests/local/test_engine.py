@@ -69,9 +69,19 @@ def test_outputs_equal_upstreams(entropy: bool, temperature: list[float]) -> Non
     torch.testing.assert_close(our_gradient, their_gradient, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("flag", ["use_remove_padding", "use_fused_kernels", "distillation_use_topk"])
-def test_uncommon_batches_go_to_upstream(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},  # upstream takes such a batch for a packed one
+        {"use_remove_padding": True},
+        {"use_remove_padding": False, "use_fused_kernels": True},
+        {"use_remove_padding": False, "distillation_use_topk": True},
+        {"use_remove_padding": False, "calculate_sum_pi_squared": True},
+    ],
+    ids=str,
+)
+def test_uncommon_batches_go_to_upstream(flags: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FSDPEngineWithLMHead, "prepare_model_outputs", lambda *_: {"upstream": True})
-    data = micro_batch(**({"use_remove_padding": False} | {flag: True}))
+    data = micro_batch(**flags)
     engine = object.__new__(CpuEngineWithLMHead)
     assert engine.prepare_model_outputs(None, {}, data, None) == {"upstream": True}

@@ -18,6 +18,7 @@ Nothing here is imported on a machine with an accelerator, unless ``VERL_PLATFOR
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 
@@ -48,6 +49,8 @@ def wanted() -> bool:
 def activate() -> None:
     """Make the CPU verl's platform in this process and, through the environment, in its children."""
     set_defaults()
+    # the one logger that verl made before it could read the default above
+    logging.getLogger("verl.plugin.platform.platform_manager").setLevel(os.environ["VERL_LOGGING_LEVEL"])
     # verl tells each process about each engine that is not installed
     warnings.filterwarnings("ignore", message=".* engine is not available", module=r"verl\.workers\.engine")
     from verl_cxr.local import torchvision_shim

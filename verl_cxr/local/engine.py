@@ -31,13 +31,13 @@ from verl_cxr.local.threads import use_threads
 
 __all__ = ["CpuEngineWithLMHead", "CpuEngineWithValueHead"]
 
-_UNCOMMON = (
-    "use_remove_padding",
-    "use_fused_kernels",
-    "calculate_sum_pi_squared",
-    "distillation_use_topk",
-    "distillation_only",
-)
+_UNCOMMON = {  # flags of batches that upstream's method must handle, with upstream's defaults
+    "use_remove_padding": True,
+    "use_fused_kernels": False,
+    "calculate_sum_pi_squared": False,
+    "distillation_use_topk": False,
+    "distillation_only": False,
+}
 
 
 class _CpuEngine:
@@ -85,13 +85,13 @@ class CpuEngineWithLMHead(_CpuEngine, FSDPEngineWithLMHead):
         Upstream's path for unfused, padded batches takes one log-softmax a token; one cross-entropy over the packed
         tokens gives the same numbers in a tenth of the time. Anything else goes to upstream's method.
         """
-        if any(tu.get_non_tensor_data(micro_batch, key=key, default=False) for key in _UNCOMMON):
+        if any(tu.get_non_tensor_data(micro_batch, key=key, default=default) for key, default in _UNCOMMON.items()):
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         offsets = micro_batch["input_ids"].offsets()
         lengths = offsets.diff()
         real = torch.arange(output.logits.shape[1]) < lengths.unsqueeze(1)  # (B, longest)
         logits = output.logits[real].float()  # (tokens, vocabulary)
-        if not output_args["temperature_is_one"]:
+        if not output_args.get("temperature_is_one", False):
             logits = logits / output_args["temperature"].repeat_interleave(lengths).unsqueeze(-1)
         negative = torch.nn.functional.cross_entropy(logits, output_args["input_ids_rmpad_rolled"], reduction="none")
         outputs = {"log_probs": torch.nested.nested_tensor_from_jagged(-negative, offsets)}

@@ -215,7 +215,7 @@ class RolloutServer:
     def _load(self, tensors: list[tuple[str, Any, str]]) -> None:
         with self._model_lock, torch.no_grad():
             for name, array, dtype in tensors:
-                tensor = torch.from_numpy(array)
+                tensor = torch.tensor(array)  # a copy: Ray's arrays are read-only, of which from_numpy warns
                 if dtype == "bfloat16":
                     tensor = tensor.view(torch.bfloat16)
                 if name not in self._weights:
