@@ -120,6 +120,31 @@ def test_a_feature_says_what_it_lacks() -> None:
     assert "no accelerator here" in state(features["accelerator"], replace(on_gpu, devices=0))
 
 
+def test_every_extra_has_a_feature() -> None:
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    table = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = {line.partition(" = ")[0] for line in table.strip().splitlines()}
+    assert extras == {extra for feature in FEATURES for extra in feature.extras}
+
+
+def test_an_extra_that_the_metadata_does_not_know_is_said() -> None:
+    assert state(doctor.Feature("new", ("brand-new",)), LIVE) == [
+        "the metadata of verl-cxr is older than its code: install it again"
+    ]
+
+
+def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    feature = next(feature for feature in FEATURES if feature.weights)
+    monkeypatch.setattr(doctor, "unmet", lambda extra=None: [])
+    real = doctor.locate
+    monkeypatch.setattr(doctor, "locate", lambda name: real(name, tmp_path))
+    assert state(feature, LIVE) == [
+        f"no radgraph-xl weights in {tmp_path}/radgraph-xl: config.json, weights.th, vocabulary/ missing"
+    ]
+    monkeypatch.setattr(doctor, "locate", lambda name: None)
+    assert state(feature, LIVE) == []
+
+
 def test_a_verl_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_PROBE", "import time; time.sleep(60)")
     assert doctor.probe(timeout_s=0.5).cause == "it took longer than 0 s"

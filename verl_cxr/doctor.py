@@ -25,9 +25,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, entry_points, requires, version
+from importlib.metadata import PackageNotFoundError, entry_points, metadata, requires, version
 
 from packaging.requirements import Requirement
+
+from verl_cxr.facts.weights import WeightsError, locate
 
 __all__ = ["FEATURES", "Fault", "Feature", "Probe", "installed", "probe", "problems", "state", "unmet"]
 
@@ -108,12 +110,18 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that the product does, and what it takes: packages by extra, and a place to run."""
+    """Something that the product does, and what it takes.
+
+    Attributes:
+        extras: of this package, which bring the packages.
+        platform: "cpu", "accelerator", or None where either will do.
+        weights: RadGraph's model, or None.
+    """
 
     name: str
     extras: tuple[str, ...] = ()
     platform: str | None = None
-    """"cpu", "accelerator", or None where either will do."""
+    weights: str | None = None
 
 
 FEATURES = (
@@ -121,7 +129,9 @@ FEATURES = (
     Feature("train on this CPU: +scale=local", platform="cpu"),
     Feature("train on GPUs: +scale=node8, multinode", ("vllm",), "accelerator"),
     Feature("train with Megatron: +scale=megatron", ("vllm", "megatron"), "accelerator"),
-    Feature("make RadGraph fact graphs", ("radgraph",)),
+    Feature("RadGraph facts: facts@cxr.facts=radgraph_xl", ("radgraph",), weights="radgraph-xl"),
+    Feature("report metrics: verl-cxr evaluate", ("eval",)),
+    Feature("anatomy masks of the evidence tools", ("tools",)),
     Feature("develop: make lint, make test", ("dev",)),
 )
 
@@ -173,10 +183,18 @@ def state(feature: Feature, found: Probe) -> list[str]:
     lacks = []
     if feature.platform and problems(found):
         lacks.append("verl cannot use the plug-in, see below")
+    known = metadata(_US).get_all("Provides-Extra") or []
+    if not set(feature.extras) <= set(known):
+        lacks.append(f"the metadata of {_US} is older than its code: install it again")
     missing = list(dict.fromkeys(fault.name for extra in feature.extras for fault in unmet(extra)))
     if missing:
         named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
         lacks.append(f"pip install '{_US}[{','.join(feature.extras)}]' ({named} missing or of another version)")
+    if feature.weights is not None:
+        try:
+            locate(feature.weights)
+        except WeightsError as error:
+            lacks.append(str(error).partition(". ")[0])
     if feature.platform == "accelerator" and not found.accelerator:
         lacks.append("no accelerator here")
     if feature.platform == "cpu" and found.live and found.platform != "cpu":
