@@ -289,7 +289,9 @@ def test_hostile_text_takes_linear_time(piece):
         return time.process_time() - start
 
     seconds(1000)
-    assert seconds(200_000) < 30 * max(seconds(20_000), 0.01)  # a quadratic reader takes 100 times as long
+    short = min(seconds(20_000) for _ in range(3))  # the least of three: another process can only add to a reading
+    long = min(seconds(200_000) for _ in range(3))
+    assert long < 50 * max(short, 0.01)  # a quadratic reader takes 100 times as long
 
 
 def test_a_megabyte_is_read():
