@@ -121,3 +121,20 @@ def test_the_program_reports_a_metric_that_fails(tmp_path):
 def test_tables_of_names_fit():
     assert set(METRICS) == {"bleu2", "bleu4", "rougeL", "bertscore", "facts", "chexbert"}
     assert set(METRICS.values()) == {"bleu", "rouge", "bertscore", "radgraph", "f1chexbert"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "names", "offline"), [(False, "facts", "1"), (True, "facts", None), (False, "bleu2", None)]
+)
+def test_an_absent_hub_is_not_asked_again_and_again(tmp_path, monkeypatch, answers, names, offline):
+    seen = []
+
+    def run(command, *, cwd, extra):
+        seen.append(extra.get("HF_HUB_OFFLINE"))
+        Path(command[3]).write_text(json.dumps({"values": {}, "skipped": {}, "versions": {}}))
+
+    monkeypatch.setattr(official, "ensure", lambda folder: Path("python"))
+    monkeypatch.setattr(official, "_hub_answers", lambda: answers)
+    monkeypatch.setattr(official, "_run", run)
+    score([[("a", "a")]], [names])
+    assert seen == [offline]
