@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -73,9 +74,10 @@ class FactService:
     async def status(self) -> dict[str, int]:
         """Counts since the start: texts from memory, from the store, read by the model; batches; texts shared."""
         if self._batcher is None:
-            return {}
+            return {"pid": os.getpid()}
         reader = await self._load()
         return asdict(reader.counts) | {
+            "pid": os.getpid(),
             "batches": self._batcher.batches,
             "shared": self._batcher.shared,
             "waiting": self._batcher.waiting,
