@@ -45,6 +45,7 @@ SMALL = (  # four prompts of four rollouts, a learning rate that moves every wei
     "cxr.local.lr=1e-2",
     "trainer.val_before_train=false",
 )
+PATIENCE_S = 900  # of one run, which takes a minute on two idle cores
 MEASURED = "algorithm.rollout_correction.bypass_mode=false"  # works out the trainer's own probabilities of each token
 
 
@@ -71,6 +72,10 @@ class Run:
         return [json.loads(line) for line in lines]
 
 
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-8000:]
+
+
 Train = Callable[..., Run]
 
 
@@ -79,22 +84,26 @@ def train(wheel_python: Path) -> Train:
     """Run a trainer from the wheel: ``train(folder, trainer, *overrides, ranks=None, succeeds=True)``."""
 
     def run(folder: Path, trainer: str, *overrides: str, ranks: int | None = None, succeeds: bool = True) -> Run:
-        metrics = folder / f"metrics-{len(list(folder.glob('metrics-*')))}.jsonl"
+        number = len(list(folder.glob("run-*.log")))
+        log, metrics = folder / f"run-{number}.log", folder / f"metrics-{number}.jsonl"
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
         command = [str(wheel_python), *torchrun, "-m", f"verl.trainer.{trainer}", *overrides, "+scale=local"]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(
-            [*command, "trainer.logger=[console,file]"],
-            cwd=folder,
-            env=environment | {"VERL_FILE_LOGGER_PATH": str(metrics)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-        assert (done.returncode == 0) is succeeds, done.stdout[-8000:]
-        return Run(done.returncode, done.stdout, folder, metrics)
+        with log.open("w") as out:
+            try:
+                done = subprocess.run(
+                    [*command, "trainer.logger=[console,file]"],
+                    cwd=folder,
+                    env=environment | {"VERL_FILE_LOGGER_PATH": str(metrics)},
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    timeout=PATIENCE_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"no end after {PATIENCE_S} s: {log}\n{_tail(log)}")
+        assert (done.returncode == 0) is succeeds, _tail(log)
+        return Run(done.returncode, log.read_text(errors="replace"), folder, metrics)
 
     return run
 
