@@ -163,7 +163,7 @@ def test_fetch(tmp_path, monkeypatch, radgraph_root):
     ("options", "message"),
     [
         ({"store": ""}, "store=''"),
-        ({"cpus": 0}, "cpus=0"),
+        ({"threads": 0}, "threads=0"),
         ({"gpus": -1}, "gpus=-1"),
         ({"download": "yes"}, "download='yes'"),
         ({"weight": "x"}, "weight"),

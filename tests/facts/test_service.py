@@ -34,7 +34,7 @@ from verl_cxr.facts.service import ServiceAnnotator
 
 @pytest.fixture(scope="module", autouse=True)
 def session():
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, logging_level="error", log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -165,11 +165,26 @@ def test_one_that_dies_again_and_again_is_an_error(radgraph_root, monkeypatch):
         service(["effusion"])
 
 
-@pytest.mark.parametrize("cpus", [64, 2], ids=["more than the node has", "more than are free"])
-def test_a_service_that_finds_no_room_is_an_error(service, radgraph_root, monkeypatch, cpus):
+@ray.remote(num_cpus=0, num_gpus=1)
+class Trainer:
+    """Holds the node's GPU."""
+
+    def holds(self):
+        return True
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    made = Trainer.remote()
+    assert ray.get(made.holds.remote(), timeout=60)
+    return made
+
+
+@pytest.mark.parametrize("gpus", [8, 0.5], ids=["more than the node has", "more than is free"])
+def test_a_service_that_finds_no_room_is_an_error(trainer, radgraph_root, monkeypatch, gpus):
     monkeypatch.setattr(module, "PLACE_S", 1.0)
-    crowded = ServiceAnnotator(RadGraphOptions(weights=str(radgraph_root), cpus=cpus))
-    with pytest.raises(FactServiceError, match=rf"no room on this node .* needs {cpus} CPU.*cxr\.facts\.cpus"):
+    crowded = ServiceAnnotator(RadGraphOptions(weights=str(radgraph_root), gpus=gpus))
+    with pytest.raises(FactServiceError, match=rf"no room on this node .* needs {gpus} GPU.*cxr\.facts\.gpus"):
         crowded(["effusion"])
 
 

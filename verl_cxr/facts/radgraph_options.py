@@ -34,7 +34,8 @@ class RadGraphOptions:
         device: ``"cpu"`` or ``"cuda[:n]"``. In a service a GPU also needs a share of one, `gpus`.
         store: file that keeps graphs between runs, on a disk of the node. None: they last as long as the run.
         store_gib: bound on that file.
-        cpus: cores of the service, and its threads. A reader without a service uses torch's number of threads.
+        threads: of the service. Ray sets no CPU aside for it: while texts are read, verl's own workers wait for their
+            GPUs or for the rewards. A reader without a service uses torch's number of threads.
         gpus: share of a GPU that Ray sets aside for the service, such as 0.1.
 
     Raises:
@@ -47,7 +48,7 @@ class RadGraphOptions:
     device: str = "cpu"
     store: str | None = None
     store_gib: float = 1.0
-    cpus: int = 1
+    threads: int = 1
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
@@ -61,8 +62,8 @@ class RadGraphOptions:
         kind, _, number = str(self.device).partition(":")
         if kind not in ("cpu", "cuda") or (":" in self.device and not (kind == "cuda" and number.isdigit())):
             raise ValueError(f"device={self.device!r}: use cpu, cuda or cuda:N")
-        if isinstance(self.cpus, bool) or not isinstance(self.cpus, int) or self.cpus < 1:
-            raise ValueError(f"cpus={self.cpus!r}: use a whole number from 1 up")
+        if isinstance(self.threads, bool) or not isinstance(self.threads, int) or self.threads < 1:
+            raise ValueError(f"threads={self.threads!r}: use a whole number from 1 up")
         for name, least in (("store_gib", 0.001), ("gpus", 0.0)):
             value = getattr(self, name)
             if (

@@ -91,7 +91,7 @@ class FactService:
     def _open(self) -> FactReader:
         import torch
 
-        torch.set_num_threads(self._options.cpus)
+        torch.set_num_threads(self._options.threads)
         return open_reader(self._options)
 
 
@@ -169,7 +169,7 @@ def _start(options: RadGraphOptions) -> Any:
         .options(
             name=f"verl_cxr_facts_{digest[:12]}_{node[:12]}",
             get_if_exists=True,
-            num_cpus=options.cpus,
+            num_cpus=0,
             num_gpus=options.gpus,
             max_restarts=RESTARTS,
             max_concurrency=1000,
@@ -181,7 +181,7 @@ def _start(options: RadGraphOptions) -> Any:
         ray.get(service.status.remote(), timeout=PLACE_S)
     except (GetTimeoutError, ActorUnschedulableError) as error:
         raise FactServiceError(
-            f"the fact service found no room on this node in {PLACE_S:.0f} s: it needs {options.cpus} CPU(s) and "
-            f"{options.gpus:g} GPU(s) that no other worker holds. Lower cxr.facts.cpus or cxr.facts.gpus"
+            f"the fact service found no room on this node in {PLACE_S:.0f} s: it needs "
+            f"{options.gpus:g} GPU that no other worker holds. Lower cxr.facts.gpus, or set cxr.facts.device=cpu"
         ) from error
     return service
