@@ -89,12 +89,15 @@ class _Together:
         batch, self._pending = self._pending, []
         try:
             results = await self._handle([item for item, _ in batch])
+            answered = list(zip(batch, results, strict=True))
         except Exception as error:
             for _, answer in batch:
-                answer.set_exception(error)
+                if not answer.done():
+                    answer.set_exception(error)
             return
-        for (_, answer), result in zip(batch, results, strict=True):
-            answer.set_result(result)
+        for (_, answer), result in answered:
+            if not answer.done():  # whoever waited may have been cancelled
+                answer.set_result(result)
 
 
 class MemoisedProcessor:
