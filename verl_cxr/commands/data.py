@@ -27,8 +27,8 @@ from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from verl_cxr.commands.shared import counting, stop
 from verl_cxr.data.adapters import Adapter, BuildContext, load_adapters
 from verl_cxr.data.build import EmptyBuildError, build
 from verl_cxr.data.processed import processed_size_of
@@ -77,10 +77,10 @@ def _run(adapter: Adapter, options: dict[str, Any]) -> None:
         )
         stages = _stages(shared["stage"])
     except ValueError as error:
-        raise _stop(error, code=2) from None
+        raise stop(error, code=2) from None
     context = BuildContext(out=shared["out"].resolve(), seed=shared["seed"])
     try:
-        with _progress(console) as progress:
+        with counting(console) as progress:
             task = progress.add_task(f"{adapter.name} studies", total=None)
             build(
                 adapter,
@@ -95,9 +95,9 @@ def _run(adapter: Adapter, options: dict[str, Any]) -> None:
             )
     except EmptyBuildError as error:
         console.print(context.funnel.table())
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     except (RecordError, OSError, ValueError) as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     console.print(context.funnel.table())
     typer.echo(f"wrote {context.out}")
 
@@ -152,16 +152,5 @@ def tiny_model(
         texts = training_texts(read_studies(studies), TraceFormat(cast(TraceFrame, frame)))
         path = build_tiny_model(out, texts=texts, seed=seed, sizes=TinySizes(image_size=image_size))
     except (RecordError, OSError, ValueError) as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     typer.echo(f"wrote {path}")
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
-    )
-
-
-def _stop(error: Exception, *, code: int) -> typer.Exit:
-    typer.echo(f"error: {error}", err=True)
-    return typer.Exit(code)

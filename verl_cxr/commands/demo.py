@@ -21,6 +21,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from verl_cxr.commands.shared import stop
+
 __all__ = ["demo"]
 
 
@@ -35,7 +37,6 @@ def demo(
     try:
         rose = run_demo(out.absolute(), console=Console())
     except (StageFailedError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise stop(error, code=1) from None
     if not rose:
         raise typer.Exit(1)

@@ -33,6 +33,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from verl_cxr.commands.shared import stop
 from verl_cxr.evaluate.metrics import METRICS, MetricOptions, Skipped
 from verl_cxr.evaluate.metrics.facts import NoFact
 from verl_cxr.evaluate.official import KEYS, OfficialError, OfficialScores, score
@@ -94,13 +95,13 @@ def reports(
         systems = [read_predictions(path, known) for path in predictions]
         others = [read_predictions(path, known) for path in against or []]
     except (RecordError, OSError) as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     except ValueError as error:
-        raise _stop(error, code=2) from None
+        raise stop(error, code=2) from None
     try:
         results = evaluate(known, systems, names, against=others, options=options)
     except ValueError as error:
-        raise _stop(error, code=2) from None
+        raise stop(error, code=2) from None
     try:
         theirs = score([file.pairs(known) for file in systems], names) if official else None
         with replacing(out) as file:
@@ -111,7 +112,7 @@ def reports(
                 for row in _sample_rows(known, systems, results):
                     file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
     except (OfficialError, OSError) as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     console = Console()
     console.print(_table(known, results, theirs, others))
     for line in _notes(known, [*systems, *others], results, theirs):
@@ -221,8 +222,3 @@ def _notes(
             yield f"{result.name} was not computed: {result.reason}"
     for name, reason in ({} if theirs is None else theirs.skipped).items():
         yield f"RadEval's {name} was not computed: {reason}"
-
-
-def _stop(error: Exception, *, code: int) -> typer.Exit:
-    typer.echo(f"error: {error}", err=True)
-    return typer.Exit(code)

@@ -22,9 +22,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from verl_cxr.commands.shared import counting, stop
 from verl_cxr.facts.radgraph_options import RadGraphOptions
 from verl_cxr.facts.scorer import FactServiceError
 from verl_cxr.files import RecordError
@@ -66,13 +66,13 @@ def warm(
             store_gib=store_gib,
         )
     except ValueError as error:
-        raise _stop(error, code=2) from None
+        raise stop(error, code=2) from None
     console = Console()
     start = time.monotonic()
     try:
         texts = list(reference_texts(data, reports=reports))
         reader = open_reader(options)
-        with _progress(console) as progress:
+        with counting(console) as progress:
             task = progress.add_task("references", total=len(texts))
             todo = iter(texts)
             while chunk := list(itertools.islice(todo, _CHUNK)):
@@ -80,7 +80,7 @@ def warm(
                 progress.update(task, advance=len(chunk))
         reader.close()
     except (RecordError, OSError, FactServiceError) as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     counts = reader.counts
     typer.echo(
         f"{len(texts)} distinct references: {counts.read} read, {counts.store} were there "
@@ -96,7 +96,7 @@ def stats(store: Store) -> None:
     try:
         found = FactStore.read_stats(store)
     except FactServiceError as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     table = Table(
         "annotator", "fingerprint", "graphs", "last used", title=f"{found.path}: {found.bytes / 2**20:.1f} MiB"
     )
@@ -117,9 +117,9 @@ def fetch(
     try:
         files = fetch_weights(model, out)
     except ValueError as error:
-        raise _stop(error, code=2) from None
+        raise stop(error, code=2) from None
     except (FactServiceError, OSError) as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     typer.echo(f"{model} is complete in {files.folder}\ncheck it: verl-cxr facts check --model {model} --weights {out}")
 
 
@@ -133,24 +133,13 @@ def check(model: Model = "radgraph-xl", weights: Weights = None, device: Device 
         options = RadGraphOptions(model_type=model, weights=None if weights is None else str(weights), device=device)
         published = PUBLISHED[model]
     except ValueError as error:
-        raise _stop(error, code=2) from None
+        raise stop(error, code=2) from None
     try:
         problems = published.problems(open_reader(options))
     except FactServiceError as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     for problem in problems:
         typer.echo(problem, err=True)
     if problems:
-        raise _stop(ValueError(f"{model} does not give what the package publishes: do not trust it"), code=1)
+        raise stop(ValueError(f"{model} does not give what the package publishes: do not trust it"), code=1)
     typer.echo(f"{model} gives {published.what}")
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
-    )
-
-
-def _stop(error: Exception, *, code: int) -> typer.Exit:
-    typer.echo(f"error: {error}", err=True)
-    return typer.Exit(code)

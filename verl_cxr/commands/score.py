@@ -32,6 +32,7 @@ from rich.table import Table
 
 from reward_plugins.cascade import CascadeOptions, Prepared, RewardRecord, prepare
 from verl_cxr.anatomy import load_vocabulary
+from verl_cxr.commands.shared import stop
 from verl_cxr.facts import FactScorer, FactServiceError, make_scorer
 from verl_cxr.files import RecordError, kind_of, read_records, replacing
 from verl_cxr.study import Study, read_studies
@@ -72,7 +73,7 @@ def score(
         load_vocabulary(options.vocabulary)
         trace, scorer = TraceFormat(cast(TraceFrame, frame)), make_scorer(facts)
     except (ValueError, OSError, FactServiceError) as error:
-        raise _stop(error, code=2) from None
+        raise stop(error, code=2) from None
     try:
         rows = list(_read_responses(responses))
         known = _wanted(studies, {row.study_id for row in rows})
@@ -83,7 +84,7 @@ def score(
                 line = record.to_dict(row.study_id) | {"facts": scorer.name}
                 file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
     except (RecordError, OSError, FactServiceError) as error:
-        raise _stop(error, code=1) from None
+        raise stop(error, code=1) from None
     Console().print(_summary(records, scorer.name))
     typer.echo(f"wrote {out}")
 
@@ -154,8 +155,3 @@ def _summary(records: Sequence[RewardRecord], facts: str) -> Table:
         scored = [float(value) for value in values if value is not None]
         table.add_row(name, f"{fmean(scored):.4f}" if scored else "-", str(len(scored)))
     return table
-
-
-def _stop(error: Exception, *, code: int) -> typer.Exit:
-    typer.echo(f"error: {error}", err=True)
-    return typer.Exit(code)
