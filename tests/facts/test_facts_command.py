@@ -99,9 +99,9 @@ def test_warm_fills_a_store_and_training_finds_it(tmp_path, parquet, studies, ra
     assert scorer.score([(phrases[0], phrases[1])]) == make_scorer(f"radgraph-xl:{radgraph_root}").score(
         [(phrases[0], phrases[1])]
     )
-    assert scorer._annotate.counts.store == 2
-    assert scorer._annotate.counts.read == 0
-    scorer._annotate.close()
+    assert scorer.annotate.counts.store == 2
+    assert scorer.annotate.counts.read == 0
+    scorer.annotate.close()
     result = run("stats", "--store", store)
     assert result.exit_code == 0
     assert "radgraph-xl" in result.output

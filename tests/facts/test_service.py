@@ -91,13 +91,13 @@ class Worker:
         self.scorer = make_scorer("radgraph-xl", weights=options.weights, store=options.store)
 
     def score(self, pairs):
-        return type(self.scorer._annotate).__name__, self.scorer.score(pairs)
+        return type(self.scorer.annotate).__name__, self.scorer.score(pairs)
 
 
 def test_worker_processes_use_it_where_there_is_a_session(service, options, annotator, phrases):
     pairs = list(zip(phrases[:40], phrases[40:80], strict=True))
     direct = make_scorer("radgraph-xl", weights=options.weights, service=False)
-    assert isinstance(direct._annotate, FactReader)
+    assert isinstance(direct.annotate, FactReader)
     expected = direct.score(pairs)
     before = status(service)["read"]
     workers = [Worker.remote(options) for _ in range(2)]
@@ -147,7 +147,7 @@ def test_when_it_cannot_come_back_the_cause_is_said(radgraph_root, phrases, tmp_
     scorer = make_scorer("radgraph-xl", weights=str(tmp_path / "weights"))
     assert scorer.score([(phrases[0], phrases[0])]) == [1.0]
     shutil.rmtree(tmp_path / "weights")
-    crash(scorer._annotate)
+    crash(scorer.annotate)
     with pytest.raises(FactServiceError, match=r"no radgraph-xl weights in .*weights\.th"):
         scorer.score([(phrases[1], phrases[2])])
 

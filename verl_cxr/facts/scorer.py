@@ -69,7 +69,7 @@ class GraphScorer:
         if case not in CASES:
             raise ValueError(f"case is one of {', '.join(CASES)}, not {case!r}")
         self.name = f"{name}/{level}" + ("/lower" if case == "lower" else "")
-        self._annotate = annotate
+        self.annotate = annotate
         self._level = level
         self._case = case
 
@@ -77,7 +77,7 @@ class GraphScorer:
         """See `FactScorer.score`."""
         distinct = dict.fromkeys(pairs)
         texts = list(dict.fromkeys(text for pair in distinct for text in pair if text.strip()))
-        graphs = self._annotate(texts) if texts else []
+        graphs = self.annotate(texts) if texts else []
         if len(graphs) != len(texts):
             raise FactServiceError(f"{self.name}: {len(graphs)} graphs came back for {len(texts)} texts")
         by_text = dict(zip(texts, graphs, strict=True))

@@ -67,7 +67,7 @@ def _at_every_level(scorer: FactScorer) -> dict[str, FactScorer]:
     if not isinstance(scorer, GraphScorer):
         return {"facts": scorer}
     reader = scorer.name.partition("/")[0]
-    annotate = _remembering(scorer._annotate)
+    annotate = _remembering(scorer.annotate)
     levels = cast("tuple[Level, ...]", LEVELS)
     return {f"facts_{level}": GraphScorer(annotate, name=reader, level=level) for level in levels}
 
