@@ -21,7 +21,8 @@ Every data set, anyone's own included, enters through this record, one JSON obje
                   "finding": "Moderate consolidation in the left lung."}],
      "source": "https://...", "licence": "CC BY-SA"}
 
-``id``, ``width``, ``height`` and ``regions`` are required; anything else may be absent or null. ``image`` is absolute,
+``id``, ``width``, ``height`` and ``regions`` are required; anything else may be absent or null. ``patient`` is any name
+that is the same for all films of a patient: it keeps one patient out of two splits. ``image`` is absolute,
 or relative to the file's folder and inside it. ``frame`` is one of :data:`verl_cxr.geometry.BOX_FORMATS`; boxes are
 clipped to the film. A region with ``"box": null`` is described but not located. Further keys are left for others. All
 checks happen here, once; a :class:`Study` is trusted from then on.
@@ -46,7 +47,7 @@ __all__ = ["RegionFinding", "Report", "Study", "StudyError", "View", "read_studi
 
 View = Literal["PA", "AP", "LATERAL"]
 _VIEWS = ("PA", "AP", "LATERAL")
-_STUDY_KEYS = ("id", "image", "width", "height", "view", "split", "report", "regions", "source", "licence")
+_STUDY_KEYS = ("id", "image", "width", "height", "view", "split", "report", "regions", "source", "licence", "patient")
 _REPORT_KEYS = ("findings", "impression", "notes")
 _REGION_KEYS = ("name", "box", "frame", "finding")
 _MAX_SIDE = 10**6  # pixels; beyond any detector, and small enough for exact arithmetic
@@ -93,6 +94,7 @@ class Study:
     regions: tuple[RegionFinding, ...]
     source: str | None = None
     licence: str | None = None
+    patient: str | None = None
 
     def __hash__(self) -> int:
         # Ids tell studies apart. A study is looked up once a rollout, and hashing every box would cost more than that.
@@ -128,6 +130,7 @@ class Study:
             regions=tuple(_region(region, f"regions[{i}]", width, height) for i, region in enumerate(regions)),
             source=_text(record, "source"),
             licence=_text(record, "licence"),
+            patient=_text(record, "patient"),
         )
 
     def to_dict(self, *, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:
@@ -156,7 +159,7 @@ class Study:
             "regions": [_region_record(region) for region in self.regions],
             "source": self.source,
             "licence": self.licence,
-        }
+        } | ({} if self.patient is None else {"patient": self.patient})
 
 
 def read_studies(path: str | os.PathLike[str], *, root: str | os.PathLike[str] | None = None) -> Iterator[Study]:

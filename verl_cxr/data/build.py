@@ -64,6 +64,7 @@ def build(
         StudyError: a record is broken; nothing is written.
     """
     out, funnel, provenance = context.out, context.funnel, Provenance()
+    context.lateral = lateral
     studies = adapter.studies(context, **adapter_options)
     if limit is not None:
         studies = iter(_sample(studies, limit, context.seed))

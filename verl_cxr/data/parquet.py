@@ -39,6 +39,7 @@ def row_schema(stage: Stage, *, embed_images: bool) -> pa.Schema:
         [
             ("index", pa.int64()),
             ("id", pa.string()),
+            ("patient", pa.string()),
             ("split", pa.string()),
             ("stage", pa.string()),
             ("box_frame", pa.string()),

@@ -22,7 +22,7 @@ even when it is null, so a file holds one kind. A GRPO row of a phantom, abridge
      "prompt": [{"role": "user", "content": "<image>\nRead this chest X-ray. ..."}],
      "images": [{"image": "/data/images/phantom-0-train-000000.png"}],
      "reward_model": {"style": "rule", "ground_truth": "{\"id\": \"phantom-0-train-000000\", ...}"},
-     "extra_info": {"index": 0, "id": "phantom-0-train-000000", "split": "train", "stage": "grpo",
+     "extra_info": {"index": 0, "id": "phantom-0-train-000000", "patient": null, "split": "train", "stage": "grpo",
                     "box_frame": "relative_1000", "processed_size": null}}
 """
 
@@ -81,6 +81,7 @@ def make_row(stage: Stage, study: Study, index: int, options: RowOptions) -> dic
     extra_info = {
         "index": index,
         "id": study.id,
+        "patient": study.patient,
         "split": split_name(study),
         "stage": stage.value,
         "box_frame": options.trace.frame,

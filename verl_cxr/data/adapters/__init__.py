@@ -19,6 +19,7 @@ parameters, annotated with `typer.Option`, become the options of `verl-cxr data 
 
 from __future__ import annotations
 
+import os
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from importlib import import_module
 from pathlib import Path
 
 from verl_cxr.data.funnel import Funnel
+from verl_cxr.files import RecordError
 from verl_cxr.study import Study
 
 __all__ = ["Adapter", "BuildContext", "adapter", "load_adapters"]
@@ -40,12 +42,33 @@ class BuildContext:
         seed: of whatever is random.
         funnel: where an adapter counts the studies that it drops itself.
         total: how many studies are to come, set by an adapter that knows it, for the progress bar.
+        strict: whether the first broken record stops the build.
+        lateral: whether the build keeps lateral films. If not, an adapter may count and drop them before it reads more.
     """
 
     out: Path
     seed: int
     funnel: Funnel = field(default_factory=Funnel)
     total: int | None = None
+    strict: bool = False
+    lateral: bool = False
+
+    def problem(self, path: str | os.PathLike[str], row: int | None, field: str, message: str) -> None:
+        """Report a broken record, and go on unless the build is strict. If it costs a study, count the drop as well.
+
+        Args:
+            path: the file.
+            row: 1-based line or record in it; None if the file has no rows.
+            field: column or key; empty if the whole record is meant.
+            message: what is wrong and what would be right. Up to the first colon it is the same for all of a kind.
+
+        Raises:
+            RecordError: the build is strict.
+        """
+        error = RecordError(field, message, file=os.fspath(path), row=row)
+        if self.strict:
+            raise error
+        self.funnel.problem(error)
 
 
 @dataclass(frozen=True, slots=True)
