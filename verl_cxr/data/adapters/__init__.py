@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from verl_cxr.data.funnel import Funnel
 from verl_cxr.files import RecordError
-from verl_cxr.study import Study
 
-__all__ = ["Adapter", "BuildContext", "adapter", "load_adapters"]
+__all__ = ["Adapter", "BuildContext", "Deferred", "Reader", "adapter", "load_adapters", "read_item"]
 
 
 @dataclass(slots=True)
@@ -71,30 +71,53 @@ class BuildContext:
         self.funnel.problem(error)
 
 
+@runtime_checkable
+class Deferred(Protocol):
+    """A study that an adapter found and has not read, so that workers share the reading and a resumed build skips it.
+
+    It travels to other processes: a small frozen dataclass of paths and numbers.
+    """
+
+    @property
+    def id(self) -> str:
+        """The id that the study will have."""
+
+    def read(self, context: BuildContext) -> Any:
+        """The study; None after its drop was counted in ``context.funnel``, which is the worker's own."""
+
+
+Reader = Callable[..., Iterator[Any]]
+"""An adapter's function: it yields studies, or question records, or `Deferred` ones."""
+
+
+def read_item(item: Any, context: BuildContext) -> Any:
+    """The record that an adapter yielded, read if it was deferred; None if that dropped it."""
+    return item.read(context) if isinstance(item, Deferred) else item
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """A registered data set.
 
     Attributes:
-        studies: `studies(context, **options)` yields studies with absolute image paths, lazily.
+        studies: `studies(context, **options)` yields studies with absolute image paths, lazily and in a fixed order;
+            where reading one takes long, it yields `Deferred` ones.
         makes_films: whether the films are the build's own, so that it also writes `studies.jsonl` beside them.
     """
 
     name: str
     summary: str
-    studies: Callable[..., Iterator[Study]]
+    studies: Reader
     makes_films: bool = False
 
 
 _ADAPTERS: dict[str, Adapter] = {}
 
 
-def adapter(
-    name: str, *, makes_films: bool = False
-) -> Callable[[Callable[..., Iterator[Study]]], Callable[..., Iterator[Study]]]:
+def adapter(name: str, *, makes_films: bool = False) -> Callable[[Reader], Reader]:
     """Register a function `(context, *, options...) -> Iterator[Study]`; its docstring's first line is the summary."""
 
-    def register(function: Callable[..., Iterator[Study]]) -> Callable[..., Iterator[Study]]:
+    def register(function: Reader) -> Reader:
         if name in _ADAPTERS and _ADAPTERS[name].studies.__module__ != function.__module__:
             raise ValueError(f"adapter {name!r} is already registered by {_ADAPTERS[name].studies.__module__}")
         summary = (function.__doc__ or "").strip().partition("\n")[0]
