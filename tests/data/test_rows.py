@@ -74,8 +74,8 @@ def test_grpo_row_carries_the_record_that_the_reward_reads(study):
     assert row["reward_model"]["style"] == "rule"
     assert Study.from_dict(json.loads(row["reward_model"]["ground_truth"])) == study
     assert row["extra_info"] == {
-        "index": 0, "id": "s1", "patient": None, "split": "train", "stage": "grpo", "box_frame": "relative_1000",
-        "processed_size": None,
+        "index": 0, "id": "s1", "patient": None, "split": "train", "view": "PA", "stage": "grpo",
+        "box_frame": "relative_1000", "processed_size": None,
     }  # fmt: skip
 
 

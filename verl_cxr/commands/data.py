@@ -21,19 +21,24 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, TaskID
 
 from verl_cxr.commands.shared import counting, stop
 from verl_cxr.data.adapters import Adapter, BuildContext, load_adapters
-from verl_cxr.data.build import EmptyBuildError, build
+from verl_cxr.data.build import EmptyBuildError, Plan, build
+from verl_cxr.data.engine import make_engine
+from verl_cxr.data.facets import require_facets
 from verl_cxr.data.processed import processed_size_of
 from verl_cxr.data.prompt import Stage
 from verl_cxr.data.rows import RowOptions
+from verl_cxr.data.sample import Sample
+from verl_cxr.data.workshop import BusyFolderError
 from verl_cxr.files import RecordError
 from verl_cxr.study import read_studies
 from verl_cxr.trace import TraceFormat, TraceFrame
@@ -49,7 +54,16 @@ def _shared(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder to write into.")],
     stage: Annotated[str, typer.Option(help="sft, cold_start, grpo, several joined by commas, or all.")] = "all",
     seed: Annotated[int, typer.Option(min=0, help="Seed of whatever is random.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use at most so many studies, drawn with the seed.")] = None,
+    limit: Annotated[
+        str | None, typer.Option(help="Training rows to draw for each stage: 13000, or sft=120000,grpo=74000.")
+    ] = None,
+    fraction: Annotated[str | None, typer.Option(help="Share of the training rows to draw: 0.25 or 25%.")] = None,
+    stratify: Annotated[
+        str, typer.Option(help="Keep the proportions of these in what is drawn: view, source, region, label.")
+    ] = "",
+    validate_fraction: Annotated[
+        str, typer.Option(help="Share of the training patients to hold out as the split validate: 0.05 or 5%.")
+    ] = "0",
     frame: Annotated[
         str, typer.Option(help="Frame of the boxes in the text: relative_1000, pixel_original or pixel_processed.")
     ] = "relative_1000",
@@ -59,8 +73,25 @@ def _shared(
     data_source: Annotated[
         str | None, typer.Option(help="Name by which validation metrics are grouped. Default: the adapter's.")
     ] = None,
+    image_max_side: Annotated[
+        int | None, typer.Option(min=32, help="Scale films down to this many pixels on the longer side.")
+    ] = None,
     embed_images: Annotated[bool, typer.Option("--embed-images", help="Store films in the rows, not paths.")] = False,
+    shard_rows: Annotated[
+        int | None, typer.Option(min=1, help="Rows of a file, beyond which there are several.")
+    ] = None,
     keep_lateral: Annotated[bool, typer.Option("--keep-lateral", help="Keep lateral films.")] = False,
+    write_studies: Annotated[
+        bool, typer.Option("--write-studies", help="Write studies.jsonl, every record read, as well.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first broken record or film.")] = False,
+    engine: Annotated[
+        str, typer.Option(help="Who does the work: local, or ray (RAY_ADDRESS names a cluster).")
+    ] = "local",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes, or Ray tasks at a time.")] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Throw away an interrupted build instead of continuing it.")
+    ] = False,
 ) -> None:
     """The options that every build has; never called, read for its signature."""
 
@@ -76,30 +107,97 @@ def _run(adapter: Adapter, options: dict[str, Any]) -> None:
             processed_size=processed_size_of(shared["processor"]) if shared["processor"] else None,
         )
         stages = _stages(shared["stage"])
+        plan = Plan(
+            sample=Sample(_limit(shared["limit"], stages), _share(shared["fraction"]), _names(shared["stratify"])),
+            engine=make_engine(shared["engine"], shared["workers"]),
+            keep_records=shared["write_studies"],
+            shard_rows=shared["shard_rows"],
+            restart=shared["restart"],
+        )
+        require_facets(plan.sample.stratify)
+        validate_fraction = _share(shared["validate_fraction"]) or 0.0
     except ValueError as error:
         raise stop(error, code=2) from None
-    context = BuildContext(out=shared["out"].resolve(), seed=shared["seed"])
+    context = BuildContext(
+        out=shared["out"].resolve(), seed=shared["seed"], strict=shared["strict"], lateral=shared["keep_lateral"]
+    )
     try:
-        with counting(console) as progress:
-            task = progress.add_task(f"{adapter.name} studies", total=None)
-            build(
+        with counting(console) as bars:
+            files = build(
                 adapter,
                 options,
                 context,
                 stages=stages,
                 rows=rows,
-                lateral=shared["keep_lateral"],
-                limit=shared["limit"],
+                max_side=shared["image_max_side"],
+                validate_fraction=validate_fraction,
+                plan=plan,
                 command=["verl-cxr", *sys.argv[1:]],
-                progress=lambda: progress.update(task, advance=1, total=context.total),
+                progress=_Bars(bars, adapter.name, context),
+                say=lambda sentence: typer.echo(sentence, err=True),
             )
     except EmptyBuildError as error:
         console.print(context.funnel.table())
         raise stop(error, code=1) from None
-    except (RecordError, OSError, ValueError) as error:
+    except (RecordError, OSError, ValueError, BusyFolderError) as error:
         raise stop(error, code=1) from None
     console.print(context.funnel.table())
+    for sentence in _warnings(stages, files):
+        typer.echo(sentence, err=True)
     typer.echo(f"wrote {context.out}")
+
+
+class _Bars:
+    """A bar for each thing that a build does."""
+
+    def __init__(self, bars: Progress, adapter: str, context: BuildContext) -> None:
+        self._bars, self._adapter, self._context = bars, adapter, context
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, what: str, more: int) -> None:
+        if what not in self._tasks:
+            title = {"studies": f"{self._adapter} studies", "films": "films, in parts"}.get(what, what)
+            self._tasks[what] = self._bars.add_task(title, total=None)
+        total = self._context.total if what == "studies" else None
+        self._bars.update(self._tasks[what], advance=more, total=total)
+
+
+def _warnings(stages: Iterable[Stage], files: Iterable[str]) -> Iterator[str]:
+    """What is missing for training."""
+    splits = {name.rpartition(".")[0].partition("-")[0] for name in files}
+    lacking = [s.value for s in stages if f"{s.value}_train" in splits and f"{s.value}_validate" not in splits]
+    if lacking:
+        yield (
+            f"note: no validation rows for {', '.join(lacking)}, which the recipes read. Hold some patients out with "
+            "--validate-fraction 0.05, or name others with data.val_files=FILE"
+        )
+
+
+def _limit(text: str | None, stages: Iterable[Stage]) -> int | dict[str, int] | None:
+    if text is None:
+        return None
+    if text.strip().isdecimal():
+        return int(text)
+    limits: dict[str, int] = {}
+    for part in _names(text):
+        name, _, number = (word.strip() for word in part.partition("="))
+        if name not in [stage.value for stage in stages] or not number.isdecimal():
+            raise ValueError(f"a limit is a number, or STAGE=NUMBER for stages that are built, not {part!r}")
+        limits[name] = int(number)
+    return limits
+
+
+def _share(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ValueError(f"a share is a number such as 0.25, or 25%, not {text!r}") from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _stages(text: str) -> list[Stage]:

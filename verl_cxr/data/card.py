@@ -27,26 +27,36 @@ import orjson
 
 from verl_cxr.data.funnel import Funnel
 from verl_cxr.files import replacing
-from verl_cxr.study import Study
 
 __all__ = ["CARD_NAME", "Provenance", "write_card"]
 
 CARD_NAME = "card.json"
+_NOT_STATED = "not stated"
 _PACKAGES = ("verl-cxr", "numpy", "scipy", "pillow", "pyarrow")
 
 
 @dataclass(slots=True)
 class Provenance:
-    """Sources, licences and views of the studies that a build used."""
+    """Sources, licences and views of the records that a build used."""
 
     sources: Counter[str] = field(default_factory=Counter)
     licences: Counter[str] = field(default_factory=Counter)
     views: Counter[str] = field(default_factory=Counter)
 
-    def add(self, study: Study) -> None:
-        self.sources[study.source or "not stated"] += 1
-        self.licences[study.licence or "not stated"] += 1
-        self.views[study.view or "not stated"] += 1
+    def add(self, origin: tuple[str | None, str | None, str | None]) -> None:
+        """Count a record of this source, licence and view."""
+        for counter, name in zip((self.sources, self.licences, self.views), origin, strict=True):
+            counter[name or _NOT_STATED] += 1
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """The counts, for `merge`; the most frequent first."""
+        return {"sources": _counts(self.sources), "licences": _counts(self.licences), "views": _counts(self.views)}
+
+    def merge(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Add what `to_dict` gave for another part of the build."""
+        self.sources.update(counts["sources"])
+        self.licences.update(counts["licences"])
+        self.views.update(counts["views"])
 
 
 def write_card(
@@ -54,28 +64,27 @@ def write_card(
     *,
     command: Sequence[str],
     settings: Mapping[str, Any],
-    files: Mapping[str, int],
+    files: Mapping[str, tuple[int, str]],
     funnel: Funnel,
     provenance: Provenance,
 ) -> Path:
     """Write `card.json` and, for people, `README.md`.
 
-    Neither holds the time: the same command on the same versions writes the same bytes.
+    Neither holds the time: the same command on the same input and versions writes the same bytes.
 
     Args:
         command: the arguments that built the data, program first.
         settings: options in force, seed included.
-        files: rows by parquet file.
+        files: rows and SHA-256 by parquet file.
     """
     card = {
         "command": list(command),
         "settings": dict(settings),
         "versions": {"python": platform.python_version()} | {package: version(package) for package in _PACKAGES},
-        "files": dict(files),
+        "files": {name: rows for name, (rows, _) in files.items()},
+        "sha256": {name: sha256 for name, (_, sha256) in files.items()},
         "funnel": funnel.to_dict(),
-        "views": _counts(provenance.views),
-        "licences": _counts(provenance.licences),
-        "sources": _counts(provenance.sources),
+        **provenance.to_dict(),
         "use": "research only",
     }
     path = folder / CARD_NAME

@@ -21,20 +21,20 @@ even when it is null, so a file holds one kind. A GRPO row of a phantom, abridge
     {"data_source": "phantom", "ability": "region_grounded_report",
      "prompt": [{"role": "user", "content": "<image>\nRead this chest X-ray. ..."}],
      "images": [{"image": "/data/images/phantom-0-train-000000.png"}],
-     "reward_model": {"style": "rule", "ground_truth": "{\"id\": \"phantom-0-train-000000\", ...}"},
-     "extra_info": {"index": 0, "id": "phantom-0-train-000000", "patient": null, "split": "train", "stage": "grpo",
-                    "box_frame": "relative_1000", "processed_size": null}}
+     "reward_model": {"style": "rule", "ground_truth": "{\"id\":\"phantom-0-train-000000\",...}"},
+     "extra_info": {"index": 0, "id": "phantom-0-train-000000", "patient": null, "split": "train", "view": "PA",
+                    "stage": "grpo", "box_frame": "relative_1000", "processed_size": null}}
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from PIL import Image, UnidentifiedImageError
+import orjson
 
+from verl_cxr.data.films import FilmError, FilmFile, look_at
 from verl_cxr.data.prompt import Stage, prompt_text
 from verl_cxr.geometry import Frame
 from verl_cxr.study import Study
@@ -70,8 +70,14 @@ class RowOptions:
             raise ValueError("boxes in pixels of the processed image need the processor: name its folder")
 
 
-def make_row(stage: Stage, study: Study, index: int, options: RowOptions) -> dict[str, Any]:
-    """The row of `study` for `stage`; `index` is its place in the file.
+def make_row(
+    stage: Stage, study: Study, index: int, options: RowOptions, *, image: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The row of `study` for `stage`.
+
+    Args:
+        index: its place in the file.
+        image: what to say of the film instead of its path or bytes.
 
     Raises:
         UnusableStudyError: the study lacks what the stage needs.
@@ -83,12 +89,14 @@ def make_row(stage: Stage, study: Study, index: int, options: RowOptions) -> dic
         "id": study.id,
         "patient": study.patient,
         "split": split_name(study),
+        "view": study.view,
         "stage": stage.value,
         "box_frame": options.trace.frame,
         "processed_size": list(processed) if processed else None,
     }
     user = {"role": "user", "content": prompt_text(stage, frame)}
-    shared = {"data_source": options.data_source, "images": [_image(study, options)], "extra_info": extra_info}
+    images = [dict(image) if image is not None else _image(study, options)]
+    shared = {"data_source": options.data_source, "images": images, "extra_info": extra_info}
     if stage is Stage.GRPO:
         _require_located_region(study)
         return shared | {
@@ -100,7 +108,7 @@ def make_row(stage: Stage, study: Study, index: int, options: RowOptions) -> dic
     return shared | {"messages": [user, {"role": "assistant", "content": answer}]}
 
 
-def check_film(study: Study) -> None:
+def check_film(study: Study) -> FilmFile:
     """Check that the film of a study is there and has the size that the record says, which its boxes depend on.
 
     Raises:
@@ -109,14 +117,12 @@ def check_film(study: Study) -> None:
     if study.image is None:
         raise UnusableStudyError("the record names no image")
     try:
-        with Image.open(study.image) as image:
-            size = image.size
-    except FileNotFoundError:
-        raise UnusableStudyError("image file missing") from None
-    except (UnidentifiedImageError, OSError):
-        raise UnusableStudyError("image file unreadable") from None
-    if size != (study.width, study.height):
+        film = look_at(study.image)
+    except FilmError as error:
+        raise UnusableStudyError(str(error)) from None
+    if film.size != (study.width, study.height):
         raise UnusableStudyError("image size differs from the record's width and height")
+    return film
 
 
 def split_name(study: Study) -> str:
@@ -155,4 +161,7 @@ def _ground_truth(study: Study, options: RowOptions) -> str:
     record = study.to_dict()
     if options.embed_images:
         record["image"] = None  # the row is meant to travel; the path stays behind
-    return json.dumps(record, ensure_ascii=False)
+    try:
+        return orjson.dumps(record).decode()
+    except TypeError:
+        raise UnusableStudyError("a text is not valid Unicode") from None
