@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -124,6 +124,7 @@ def _names() -> dict[str, Any]:
     return names
 
 
+@lru_cache(maxsize=4096)
 def _name(header: str) -> str:
     """The one name of a section that many headers stand for."""
     names, header = _names(), header.lower().strip()

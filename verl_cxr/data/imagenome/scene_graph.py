@@ -30,17 +30,21 @@ around both, and entries for regions without an object are regions without a box
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 from verl_cxr.files import RecordError, kind_of
-from verl_cxr.geometry import Box, is_number, pixel_frame
+from verl_cxr.geometry import Box, pixel_frame
 from verl_cxr.study import RegionFinding
 
 __all__ = ["Described", "SceneGraphError", "described_regions"]
 
 _LAST = 1 << 30  # place of a phrase that states none
+_NUMBERS = frozenset({int, float})
+_OBJECT = {dict}
 _CORNERS = ("original_x1", "original_y1", "original_x2", "original_y2")
 
 
@@ -68,7 +72,7 @@ class Described:
 
 def described_regions(
     graph: Any,
-    names: Sequence[str],
+    names: tuple[str, ...],
     *,
     width: int,
     height: int,
@@ -95,49 +99,61 @@ def described_regions(
     if not isinstance(graph, dict):
         raise SceneGraphError("", f"a scene graph is an object, not {kind_of(graph)}")
     out = Described()
-    wanted = dict.fromkeys(names)
-    if boxes is None:
-        rows: Iterable[tuple[str, Sequence[float]]] = _corners(_rows(graph, "objects", out), wanted, out)
-    else:
-        rows = ((name, corners) for name, *corners in boxes if name in wanted)
+    order = _order(names)
+    objects, attributes = _rows(graph, "objects", out), _rows(graph, "attributes", out)
+    phrases = _phrases(attributes, order, rewrite, out)
+    # Most regions of most films are silent, and a box costs more than a look at its name.
+    wanted = order if silent else phrases
+    rows = _corners(objects, wanted, out) if boxes is None else (row for row in boxes if row[0] in wanted)
     located = _clipped(rows, width, height, out)
-    phrases = _phrases(_rows(graph, "attributes", out), wanted, rewrite, out)
-    order = {name: number for number, name in enumerate(wanted)}
     found = []
     for name, placed in phrases.items():
-        placed.sort()
-        first = placed[0][0]
-        texts = list(dict.fromkeys(text for _, text in placed))
+        if len(placed) > 1:
+            placed.sort()
+        texts = list(dict.fromkeys([text for _, text in placed]))
         if len(texts) > cap:
             out.lose("phrases", "beyond the cap of a region", len(texts) - cap)
-        found.append((first, order[name], RegionFinding(name, located.get(name), " ".join(texts[:cap]))))
+        finding = " ".join(texts[:cap])
+        found.append((placed[0][0], order[name], RegionFinding(name, located.get(name), finding)))
     if silent:
         rest = (name for name in located if name not in phrases)
         found += [(_LAST, order[name], RegionFinding(name, located[name], "")) for name in rest]
-    out.regions = tuple(region for _, _, region in sorted(found, key=lambda row: row[:2]))
+    found.sort(key=_reading_order)
+    out.regions = tuple([row[2] for row in found])
     return out
 
 
+@lru_cache(maxsize=16)
+def _order(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names)}
+
+
+def _reading_order(row: tuple[int, int, RegionFinding]) -> tuple[int, int]:
+    return row[:2]
+
+
 def _corners(
-    objects: Iterable[dict[str, Any]], wanted: dict[str, None], out: Described
-) -> Iterator[tuple[str, Sequence[float]]]:
+    objects: Iterable[dict[str, Any]], wanted: Container[str], out: Described
+) -> Iterator[tuple[str, float, float, float, float]]:
     for item in objects:
         name = item.get("bbox_name")
         if not isinstance(name, str) or name not in wanted:
             continue
-        corners = [item.get(key) for key in _CORNERS]
-        if all(map(is_number, corners)):
-            yield name, corners  # type: ignore[misc]
+        x1, y1, x2, y2 = corners = [item.get(key) for key in _CORNERS]
+        if _NUMBERS.issuperset(map(type, corners)):  # orjson reads no number that is not finite
+            yield name, x1, y1, x2, y2  # type: ignore[misc]
         else:
             out.problems.append(("objects", f"not a box in pixels of the film: {name}, {str(corners)[:80]}"))
             out.lose("boxes", "not four numbers")
 
 
-def _clipped(rows: Iterable[tuple[str, Sequence[float]]], width: int, height: int, out: Described) -> dict[str, Box]:
+def _clipped(
+    rows: Iterable[tuple[str, float, float, float, float]], width: int, height: int, out: Described
+) -> dict[str, Box]:
     """The box of each region, clipped to the film."""
     located: dict[str, Box] = {}
     frame = pixel_frame(width, height)
-    for name, (x1, y1, x2, y2) in rows:
+    for name, x1, y1, x2, y2 in rows:
         box = Box(float(x1), float(y1), float(x2), float(y2), frame).clip()
         if box.is_degenerate:
             out.lose("boxes", "no area on the film")
@@ -150,7 +166,7 @@ def _clipped(rows: Iterable[tuple[str, Sequence[float]]], width: int, height: in
 
 
 def _phrases(
-    attributes: Iterable[dict[str, Any]], wanted: dict[str, None], rewrite: Callable[[str], str], out: Described
+    attributes: Iterable[dict[str, Any]], wanted: Container[str], rewrite: Callable[[str], str], out: Described
 ) -> dict[str, list[tuple[int, str]]]:
     """The rewritten phrases of each wanted region that has any, with their place in the report."""
     found: dict[str, list[tuple[int, str]]] = {}
@@ -162,29 +178,32 @@ def _phrases(
         if not isinstance(phrases, list):
             out.problems.append(("attributes", f"phrases are a list, not {kind_of(phrases)}: {name}"))
             continue
-        for number, phrase in enumerate(phrases):
+        places = ids if isinstance(ids, list) else []
+        for phrase, place in zip_longest(phrases, places[: len(phrases)]):
             if not isinstance(phrase, str):
                 out.problems.append(("attributes", f"a phrase is text, not {kind_of(phrase)}: {name}"))
-                continue
-            if text := rewrite(phrase):
-                place = ids[number] if isinstance(ids, list) and number < len(ids) else None
+            elif text := rewrite(phrase):
                 found.setdefault(name, []).append((_sentence_number(place), text))
             else:
-                out.lose("phrases", "only about a prior examination")
+                out.lose("phrases", "only about an earlier examination")
     return found
 
 
 def _sentence_number(place: object) -> int:
     """The 10 of "56759094|10"."""
-    number = place.rpartition("|")[2] if isinstance(place, str) else ""
-    return int(number) if number.isdecimal() and len(number) < 9 else _LAST
+    if isinstance(place, str):
+        number = place[place.rfind("|") + 1 :]
+        if number.isdecimal() and len(number) < 9:
+            return int(number)
+    return _LAST
 
 
 def _rows(graph: dict[str, Any], key: str, out: Described) -> list[dict[str, Any]]:
     rows = graph.get(key)
     if not isinstance(rows, list):
         raise SceneGraphError(key, f"must be a list, not {kind_of(rows)}")
+    if set(map(type, rows)) <= _OBJECT:
+        return rows
     sound = [row for row in rows if isinstance(row, dict)]
-    if len(sound) < len(rows):
-        out.problems.append((key, f"an entry is an object, not something else: {len(rows) - len(sound)} are not"))
+    out.problems.append((key, f"an entry is an object, not something else: {len(rows) - len(sound)} are not"))
     return sound
