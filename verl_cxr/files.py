@@ -36,9 +36,16 @@ class RecordError(ValueError):
         place = [part for part in (file, f"row {row}" if row else None, f"field {field!r}" if field else None) if part]
         super().__init__(f"{', '.join(place)}: {problem}" if place else problem)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.field, self.problem, self.file, self.row)  # so that it crosses processes
+
     def at(self, file: str | os.PathLike[str], row: int) -> RecordError:
         """The same error with its place in a file."""
         return type(self)(self.field, self.problem, file=os.fspath(file), row=row)
+
+
+def _again(kind: type[RecordError], field: str, problem: str, file: str | None, row: int | None) -> RecordError:
+    return kind(field, problem, file=file, row=row)
 
 
 def read_records(
