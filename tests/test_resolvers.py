@@ -55,6 +55,25 @@ def test_local_device_on_an_accelerator_names_the_cure(monkeypatch: pytest.Monke
         resolve("${cxr.local_device:}")
 
 
+def test_files_of_a_folder_of_shards_and_of_jsonl(tmp_path: Path) -> None:
+    def files(split: str, data: object = tmp_path) -> object:
+        return resolve(f"${{cxr.files:{data},grpo,{split}}}")
+
+    assert files("train", "/nowhere") == "/nowhere/grpo_train.parquet"  # verl says that it is not there
+    assert files("validate", "/nowhere") == "/nowhere/grpo_validate.parquet"
+    assert files("train", "mine.jsonl.gz") == "mine.jsonl.gz@train"
+    for number in (1, 0):
+        (tmp_path / f"grpo_train-0000{number}.parquet").touch()
+    (tmp_path / "grpo_train-mine.parquet").touch()
+    assert files("train") == [f"{tmp_path}/grpo_train-00000.parquet", f"{tmp_path}/grpo_train-00001.parquet"]
+    (tmp_path / "grpo_train.parquet").touch()
+    assert files("train") == f"{tmp_path}/grpo_train.parquet"
+    with pytest.raises(InterpolationResolutionError, match=r"no grpo_validate\.parquet.*--validate-fraction"):
+        files("validate")
+    (tmp_path / "grpo_validate.parquet").touch()
+    assert files("validate") == f"{tmp_path}/grpo_validate.parquet"
+
+
 def checkpoint(run: Path, step: int, *, complete: bool = True, below: str = "huggingface") -> Path:
     folder = run / f"global_step_{step}" / below
     folder.mkdir(parents=True)

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -26,6 +27,7 @@ __all__ = ["register"]
 def register() -> None:
     """Register every ``cxr.*`` resolver. Idempotent."""
     resolvers: dict[str, Callable[..., Any]] = {
+        "files": _files,
         "kl": _kl,
         "local_device": _local_device,
         "local_data": _local_data,
@@ -33,6 +35,25 @@ def register() -> None:
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(f"cxr.{name}", resolver, replace=True)
+
+
+def _files(data: str, stage: str, split: str) -> str | list[str]:
+    """What a stage reads of ``cxr.data``: the one file of a built folder, its shards, or a split of a JSONL file."""
+    from verl_cxr.data.parquet import data_files
+
+    if data.endswith((".jsonl", ".jsonl.gz")):
+        return f"{data}@{split}"
+    found = data_files(Path(data), stage, split)
+    if len(found) > 1:
+        return [str(path) for path in found]
+    if not found and split == "validate" and data_files(Path(data), stage, "train"):
+        raise FileNotFoundError(
+            f"{data} holds no {stage}_validate.parquet. Hold some patients out: verl-cxr data build ... "
+            "--validate-fraction 0.05. Or name other rows: data.val_files=FILE. Or train without validation: "
+            f"data.val_files={'null' if stage != 'grpo' else '${data.train_files} trainer.val_before_train=false'} "
+            "trainer.test_freq=-1"
+        )
+    return f"{data}/{stage}_{split}.parquet"
 
 
 def _kl(reference: str) -> bool:
