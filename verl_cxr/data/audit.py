@@ -102,7 +102,7 @@ class Overlap:
 
     Attributes:
         patients, films: names in both, sorted.
-        contents: pairs of ids, one of each set, whose files are equal byte for byte.
+        contents: films of the first set of which the second has a copy, byte for byte, each with one such film.
         without_patient, unreadable: films of both sets that could not be compared in that respect.
     """
 
@@ -200,9 +200,7 @@ def _same_contents(first: FilmSet, second: FilmSet) -> tuple[list[tuple[str, str
                     unreadable += 1
         by_digest.append(digests)
     mine, theirs = by_digest
-    pairs = [
-        (film, other) for digest in mine.keys() & theirs.keys() for film in mine[digest] for other in theirs[digest]
-    ]
+    pairs = [(film, min(theirs[digest])) for digest in mine.keys() & theirs.keys() for film in mine[digest]]
     return sorted(pairs), unreadable
 
 
