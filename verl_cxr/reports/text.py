@@ -29,7 +29,7 @@ _TITLE = re.compile(
 )
 # A full stop ends a sentence before a capital, a digit or a bracket, but not behind an initial, a title or the number
 # of an item in a list.
-_END = re.compile(r"(?<=[a-z0-9)\]%X_A-Z][.?!])\s+(?=[A-Z0-9\[(_])")
+_END = re.compile(r"(?:(?<=[\w)\]%][.?!])|(?<=[.?!][)\]]))\s+(?=[A-Z0-9\[(_])")
 _NO_END = re.compile(r"(?:\b(?:Dr|Drs|Mr|Mrs|Ms|vs|No|St|approx|e\.g|i\.e)|(?:^|\s)\d{1,2}|\b[A-Z])\.$")
 
 
