@@ -20,8 +20,9 @@ number::
     {"report": "CXR9", "section": "findings", "start": 119, "end": 217, "expected": ["0 +is 7-14", "7-14"]}
 
 The first file was labelled before the rules met its sentences and then used to mend them; the held-out one was labelled
-and measured after that (docs/data.md has both first measurements). `keep` is a sentence without a mention, `drop` one of which nothing is left; `+is` is a word put in. Any of several
-expected texts is right. Two texts are the same if their words are, without articles, and "are" counts as "is".
+and measured after that (docs/data.md has both first measurements). `keep` is a sentence without a mention, `drop` one
+of which nothing is left; `+is` is a word put in. Any of several expected texts is right. Two texts are the same if
+their words are, without articles, and "are" counts as "is".
 """
 
 from __future__ import annotations
