@@ -123,6 +123,28 @@ def test_a_built_set_shares_nothing_between_its_splits(tmp_path, embed):
     assert found["patients"]["shared"] > 0
 
 
+def test_a_build_trains_on_nothing_of_a_guarded_set(tmp_path):
+    tree = make_tree(tmp_path / "tree", 12, quirks=False)
+    arguments = ["build", "mimic_cxr", "--root", tree.mimic, "--stage", "sft", "--out"]
+    assert run(*arguments, tmp_path / "all").exit_code == 0
+    films = read_set(tmp_path / "all")
+    patient = sorted(films.patients)[0]
+    guarded = films.patients[patient]
+    (tmp_path / "eval.jsonl").write_text(
+        json.dumps({"id": "other", "width": 9, "height": 9, "regions": [], "patient": patient}) + "\n"
+    )
+    result = run(*arguments, tmp_path / "guarded", "--guard", tmp_path / "eval.jsonl")
+    assert result.exit_code == 0, result.output
+    assert read_set(tmp_path / "guarded").films == films.films - guarded
+    assert not compare(read_set(tmp_path / "guarded"), read_set(tmp_path / "eval.jsonl"))
+    card = json.loads((tmp_path / "guarded" / "card.json").read_text())
+    assert {"stage": "all", "reason": "leak guard: patient of a guarded set", "studies": len(guarded)} in card[
+        "funnel"
+    ]["dropped"]
+    (tmp_path / "empty").mkdir()
+    assert run(*arguments, tmp_path / "x", "--guard", tmp_path / "empty").exit_code == 2
+
+
 def test_an_audit_of_nothing_is_an_error(sets, tmp_path):
     result = run("audit", *sets, "--split-second", "tset")
     assert result.exit_code == 2

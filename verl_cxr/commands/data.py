@@ -29,8 +29,10 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from verl_cxr.commands.data_audit import audit
 from verl_cxr.commands.shared import counting, stop
 from verl_cxr.data.adapters import Adapter, BuildContext, load_adapters
+from verl_cxr.data.audit import leak_guard
 from verl_cxr.data.build import EmptyBuildError, Plan, build
 from verl_cxr.data.engine import make_engine
 from verl_cxr.data.facets import require_facets
@@ -64,6 +66,10 @@ def _shared(
     validate_fraction: Annotated[
         str, typer.Option(help="Share of the training patients to hold out as the split validate: 0.05 or 5%.")
     ] = "0",
+    guard: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, help="A set that is evaluated on: nothing of it trains. Repeatable."),
+    ] = None,
     frame: Annotated[
         str, typer.Option(help="Frame of the boxes in the text: relative_1000, pixel_original or pixel_processed.")
     ] = "relative_1000",
@@ -116,7 +122,9 @@ def _run(adapter: Adapter, options: dict[str, Any]) -> None:
         )
         require_facets(plan.sample.stratify)
         validate_fraction = _share(shared["validate_fraction"]) or 0.0
-    except ValueError as error:
+        guard = tuple(path.resolve() for path in shared["guard"] or ())
+        leak_guard(guard)  # read now, so that a set that is none is refused before the work begins
+    except (OSError, ValueError) as error:
         raise stop(error, code=2) from None
     context = BuildContext(
         out=shared["out"].resolve(), seed=shared["seed"], strict=shared["strict"], lateral=shared["keep_lateral"]
@@ -131,6 +139,7 @@ def _run(adapter: Adapter, options: dict[str, Any]) -> None:
                 rows=rows,
                 max_side=shared["image_max_side"],
                 validate_fraction=validate_fraction,
+                guard=guard,
                 plan=plan,
                 command=["verl-cxr", *sys.argv[1:]],
                 progress=_Bars(bars, adapter.name, context),
@@ -231,6 +240,8 @@ def _command(adapter: Adapter) -> Callable[..., None]:
 for _adapter in load_adapters().values():
     build_app.command(_adapter.name, help=_adapter.summary)(_command(_adapter))
 app.add_typer(build_app, name="build", help="Turn a data set into verl's parquet files.")
+
+app.command("audit")(audit)
 
 
 @app.command("tiny-model")

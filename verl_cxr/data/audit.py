@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,7 +33,7 @@ import pyarrow.parquet as pq
 from verl_cxr.data.rows import split_name
 from verl_cxr.study import Study, read_studies
 
-__all__ = ["FilmSet", "LeakGuard", "Overlap", "compare", "read_set"]
+__all__ = ["FilmSet", "LeakGuard", "Overlap", "compare", "leak_guard", "read_set"]
 
 _EXAMPLES = 5
 _BATCH_ROWS = 512  # bounds memory where films are embedded
@@ -184,6 +185,16 @@ class LeakGuard:
             return None
         digest = _Content(size, study.image, None).sha256()
         return "leak guard: copy of a guarded film" if any(digest == other.sha256() for other in near) else None
+
+
+@lru_cache(maxsize=4)
+def leak_guard(paths: tuple[Path, ...]) -> LeakGuard:
+    """The guard of these sets, read once a process.
+
+    Raises:
+        FileNotFoundError, StudyError: a path holds no set.
+    """
+    return LeakGuard([read_set(path) for path in paths])
 
 
 def _same_contents(first: FilmSet, second: FilmSet) -> tuple[list[tuple[str, str]], int]:

@@ -90,6 +90,7 @@ def build(
     rows: RowOptions,
     max_side: int | None = None,
     validate_fraction: float = 0.0,
+    guard: Sequence[Path] = (),
     plan: Plan | None = None,
     command: Sequence[str] = (),
     progress: Progress = lambda what, more: None,
@@ -99,7 +100,7 @@ def build(
 
     Args:
         max_side: longest side of a film in pixels; longer ones are scaled down into `OUT/films`.
-        validate_fraction: see `StudyRows`.
+        validate_fraction, guard: see `StudyRows`.
 
     The other arguments, the result and the errors are those of `build_rows`.
     """
@@ -111,6 +112,7 @@ def build(
         max_side=max_side,
         validate_fraction=validate_fraction,
         seed=context.seed,
+        guard=tuple(guard),
     )
     return build_rows(
         adapter, adapter_options, context, maker=maker, plan=plan, command=command, progress=progress, say=say

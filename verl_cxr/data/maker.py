@@ -28,6 +28,7 @@ import orjson
 import pyarrow as pa
 
 from verl_cxr.data.adapters import BuildContext
+from verl_cxr.data.audit import leak_guard
 from verl_cxr.data.facets import facets
 from verl_cxr.data.films import FilmFile, FilmJob, film_name, fitted
 from verl_cxr.data.parquet import row_schema
@@ -102,6 +103,8 @@ class StudyRows:
         films: folder for films that are written again: scaled ones, and those that verl could not open as they are.
         validate_fraction: share of the training patients that become the split `validate`, drawn with `seed`. A study
             that names no patient counts as a patient of its own.
+        guard: sets that one evaluates on, as `verl_cxr.data.audit` reads them: no film and no patient of theirs, and no
+            copy of a film, gets into a training file.
     """
 
     chosen: Sequence[Stage]
@@ -111,6 +114,7 @@ class StudyRows:
     max_side: int | None = None
     validate_fraction: float = 0.0
     seed: int = 0
+    guard: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.validate_fraction < 1:
@@ -137,6 +141,7 @@ class StudyRows:
             "embed_images": options.embed_images,
             "image_max_side": self.max_side,
             "validate_fraction": self.validate_fraction,
+            "guard": [str(path) for path in self.guard],
         }
 
     def record_id(self, record: Study) -> str:
@@ -169,7 +174,10 @@ class StudyRows:
             context.problem(record.image or record.id, None, "image", f"{reason}: study {record.id}")
             return []
         study, job = self._placed(self._dealt(record), film)
-        split, drafts = split_name(study), []
+        split, drafts = split_name(study), list[Draft]()
+        if self.guard and split == "train" and (leak := leak_guard(self.guard).reason(record)):
+            funnel.drop(leak)
+            return drafts
         image = {"bytes": None} if self.options.embed_images else None
         for stage in self.chosen:
             try:
