@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from verl_cxr.commands.data_audit import audit
+from verl_cxr.commands.data_describe import describe_command
 from verl_cxr.commands.shared import counting, stop
 from verl_cxr.data.adapters import Adapter, BuildContext, load_adapters
 from verl_cxr.data.audit import leak_guard
@@ -241,7 +242,11 @@ for _adapter in load_adapters().values():
     build_app.command(_adapter.name, help=_adapter.summary)(_command(_adapter))
 app.add_typer(build_app, name="build", help="Turn a data set into verl's parquet files.")
 
+
 app.command("audit")(audit)
+
+
+app.command("describe")(describe_command)
 
 
 @app.command("tiny-model")

@@ -13,8 +13,8 @@
 # limitations under the License.
 """What a study can be counted and sampled by: view, split, source, regions, and the findings that its texts state.
 
-Labels come from the lexicon of `verl_cxr.facts.lexicon`, which stamps nothing as true of the film: they say what the
-report and the regions' findings call present.
+Labels come from the lexicon of `verl_cxr.facts.lexicon`. They say what the report calls present (without a report: what
+the regions' findings do), and nothing about the film itself.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _AFFIRMING = frozenset({"normal", "clear", "intact", "expanded"})
 
 
 def _labels(study: Study) -> tuple[str, ...]:
-    texts = list(dict.fromkeys([study.report.text, *(region.finding for region in study.regions)]))
+    texts = [study.report.text] if study.report.text else [region.finding for region in study.regions]
     present = {
         entity.tokens
-        for graph in annotate([text for text in texts if text])
+        for graph in annotate(texts)
         for entity in graph.entities
         if entity.label == "Observation::definitely present"
         and entity.tokens not in _AFFIRMING
@@ -52,9 +52,9 @@ def _regions(study: Study) -> tuple[str, ...]:
 
 FACETS: dict[str, Callable[[Study], tuple[str, ...]]] = {
     "view": lambda study: (study.view or NOT_STATED,),
-    "source": lambda study: (study.source or NOT_STATED,),
     "region": _regions,
     "label": _labels,
+    "source": lambda study: (study.source or NOT_STATED,),
 }
 """The values of a study under each name; a study has one view and one source, and any number of regions and labels."""
 
