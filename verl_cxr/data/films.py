@@ -96,7 +96,8 @@ def film_name(record_id: str, source: str | os.PathLike[str]) -> str:
     """A file name for the rewritten film of a record: its id where that is safe, and JPEG for what was JPEG."""
     name = _UNSAFE.sub("_", record_id).lstrip(".") or "_"
     if name != record_id or len(name) > 100:
-        name = f"{name[:100]}-{hashlib.blake2b(record_id.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()}"
+        distinct = hashlib.blake2b(record_id.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+        name = f"{name[:100]}-{distinct}"
     return name + (".jpg" if Path(source).suffix.lower() in (".jpg", ".jpeg") else ".png")
 
 
