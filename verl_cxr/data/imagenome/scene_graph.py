@@ -154,10 +154,13 @@ def _clipped(
     located: dict[str, Box] = {}
     frame = pixel_frame(width, height)
     for name, x1, y1, x2, y2 in rows:
-        box = Box(float(x1), float(y1), float(x2), float(y2), frame).clip()
-        if box.is_degenerate:
-            out.lose("boxes", "no area on the film")
-        elif name in located:
+        box = Box(float(x1), float(y1), float(x2), float(y2), frame)
+        if not (0 <= x1 < x2 <= width and 0 <= y1 < y2 <= height):
+            box = box.clip()
+            if box.is_degenerate:
+                out.lose("boxes", "no area on the film")
+                continue
+        if name in located:
             located[name] = located[name].union(box)
             out.lose("boxes", "joined with another box of the region")
         else:
