@@ -131,6 +131,7 @@ FEATURES = (
     Feature("train with Megatron: +scale=megatron", ("vllm", "megatron"), "accelerator"),
     Feature("RadGraph facts: facts@cxr.facts=radgraph_xl", ("radgraph",), weights="radgraph-xl"),
     Feature("report metrics: verl-cxr evaluate", ("eval",)),
+    Feature("films as DICOM", ("dicom",)),
     Feature("anatomy masks of the evidence tools", ("tools",)),
     Feature("develop: make lint, make test", ("dev",)),
 )
