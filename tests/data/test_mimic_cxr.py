@@ -29,6 +29,7 @@ from verl_cxr.data.adapters import BuildContext, Deferred, load_adapters, read_i
 from verl_cxr.data.imagenome.regions import region_set
 from verl_cxr.files import RecordError
 from verl_cxr.reports.prior import without_priors
+from verl_cxr.reports.sections import split_report
 from verl_cxr.reports.text import clean_text
 
 TRAIN_QUIRKS_DROPPED = {
@@ -399,6 +400,32 @@ def test_reports_from_their_zip_file(plain, tmp_path):
     (tmp_path / "not.zip").write_bytes(b"no zip file")
     with pytest.raises(RecordError, match="not a sound zip file"):
         read(plain, reports=tmp_path / "not.zip")
+
+
+def test_reports_from_the_published_table_of_sections(plain, tmp_path):
+    expected, _ = read(plain)
+    path = tmp_path / "mimic_cxr_sectioned.csv"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["study", "impression", "findings", "last_paragraph", "comparison"])
+        for report in sorted(plain.mimic.rglob("s*.txt"), reverse=True):
+            sections = split_report(report.read_text())
+            table.writerow([report.stem, sections.impression, sections.findings, None, "\xe9, ___"])
+        table.writerow(["x", "", "", "", ""])
+    studies, funnel = read(plain, reports=path)
+    assert studies == expected
+    assert problems(funnel)["not a report's row"]["count"] == 1
+    study = next(iter(studies.values()))
+    text = path.read_text()
+    path.write_text(text.replace(study.image.parent.name, "s00000000"))
+    studies, funnel = read(plain, reports=path)
+    assert study.id not in studies
+    assert drops(funnel)["no report"] >= 1
+    path.write_text("study,findings\n")
+    with pytest.raises(RecordError, match="no such column"):
+        read(plain, reports=path)
+    with pytest.raises(RecordError, match="unpack"):
+        read(plain, reports=tmp_path / "mimic_cxr_sectioned.csv.gz")
 
 
 def test_gold_boxes_are_read_by_name(tree):

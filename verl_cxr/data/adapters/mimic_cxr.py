@@ -46,6 +46,7 @@ from verl_cxr.data.imagenome.graphs import SceneGraphs, patients_to_avoid, read_
 from verl_cxr.data.imagenome.regions import REGION_SETS, region_set
 from verl_cxr.data.mimic.films import Film, FilmTable
 from verl_cxr.data.mimic.report_files import ReportFiles, patient_folder
+from verl_cxr.data.mimic.sectioned import SectionedReports
 from verl_cxr.data.mimic.study import FUNNEL, WITHOUT_PHRASE, FilmStudy, StudyOptions
 from verl_cxr.reports.overrides import read_overrides
 
@@ -64,7 +65,10 @@ def mimic_cxr(
         typer.Option(exists=True, file_okay=False, help="Folder of Chest ImaGenome. Without it: no regions."),
     ] = None,
     reports: Annotated[
-        Path | None, typer.Option(exists=True, help="mimic-cxr-reports.zip or its folder. Default: found under --root.")
+        Path | None,
+        typer.Option(
+            exists=True, help="mimic-cxr-reports.zip, its folder, or mimic_cxr_sectioned.csv. Default: under --root."
+        ),
     ] = None,
     regions: Annotated[str, typer.Option(help=f"Region set: {', '.join(REGION_SETS)}.")] = "38",
     phrases: Annotated[int, typer.Option(min=1, help="At most so many phrases a region.")] = 4,
@@ -114,7 +118,8 @@ def mimic_cxr(
     context.funnel.plan(*FUNNEL)
     root = root.resolve()
     films = FilmTable(root, context)
-    files = ReportFiles.find(root, reports)
+    is_table = reports is not None and reports.name.endswith((".csv", ".csv.gz"))
+    files = SectionedReports(reports, context) if reports and is_table else ReportFiles.find(root, reports)
     graphs = SceneGraphs.find(imagenome) if imagenome else None
     gold = patients_to_avoid(imagenome, context) if imagenome else frozenset()
     drawn = read_gold_boxes(imagenome, context) if imagenome and gold_boxes else {}

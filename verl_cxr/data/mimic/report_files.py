@@ -13,9 +13,12 @@
 # limitations under the License.
 """Where the reports of MIMIC-CXR lie, and what their sections say.
 
-ROOT/files/p10/p10000032/s50414267.txt            beside the study folder s50414267/, unpacked into MIMIC-CXR-JPG
-REPORTS/files/p10/p10000032/s50414267.txt         unpacked elsewhere
-mimic-cxr-reports.zip                             as it was downloaded
+They are found in any of these places::
+
+    ROOT/files/p10/p10000032/s50414267.txt            beside the study folder s50414267/, unpacked into MIMIC-CXR-JPG
+    REPORTS/files/p10/p10000032/s50414267.txt         unpacked elsewhere
+    mimic-cxr-reports.zip                             as it was downloaded
+    mimic_cxr_sectioned.csv                           sections, made by the published program (see `sectioned`)
 """
 
 from __future__ import annotations

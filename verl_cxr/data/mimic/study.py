@@ -31,12 +31,13 @@ import orjson
 from verl_cxr.data.adapters import BuildContext
 from verl_cxr.data.funnel import Line
 from verl_cxr.data.imagenome.scene_graph import Described, SceneGraphError, described_regions
-from verl_cxr.data.members import MemberError, Place, read_place
+from verl_cxr.data.members import Place, read_place
 from verl_cxr.data.mimic.films import Film
+from verl_cxr.data.mimic.sectioned import SectionRow
 from verl_cxr.files import RecordError
 from verl_cxr.reports.overrides import Override
 from verl_cxr.reports.prior import without_priors
-from verl_cxr.reports.sections import split_report
+from verl_cxr.reports.sections import Sections, split_report
 from verl_cxr.reports.text import clean_text, has_blank, split_sentences
 from verl_cxr.study import RegionFinding, Report, Study, View
 
@@ -101,7 +102,7 @@ class FilmStudy:
 
     film: Film
     image: Path
-    report: Place | None
+    report: Place | SectionRow | None
     override: Override | None
     graph: Place | None
     drawn: tuple[tuple[str, float, float, float, float], ...] | None
@@ -154,11 +155,10 @@ class FilmStudy:
 
     def _sections(self, context: BuildContext) -> tuple[str | None, str | None] | None:
         """Findings and impression as they are written; None after the drop was counted."""
-        text = self._report_text(context)
-        if text is None:
+        sections = self._report(context)
+        if sections is None:
             context.funnel.drop("no report")
             return None
-        sections = split_report(text, self.override)
         findings, impression = sections.findings, sections.impression
         if not (findings or impression) and self.options.last_paragraph:
             findings = sections.last_paragraph
@@ -167,23 +167,26 @@ class FilmStudy:
             return None
         return findings, impression
 
-    def _report_text(self, context: BuildContext) -> str | None:
+    def _report(self, context: BuildContext) -> Sections | None:
         if self.report is None:
             context.problem(self.image.parent, None, "report", "no report: the archive holds none for this study")
             return None
         try:
+            if isinstance(self.report, SectionRow):
+                return self.report.read()
             data = read_place(self.report, limit=_MAX_REPORT)
         except FileNotFoundError:
             context.problem(self.report.path, None, "", "no report: the file is missing")
             return None
-        except (MemberError, OSError) as error:
-            _report_problem(context, self.report, error)
+        except (RecordError, OSError) as error:
+            _report_problem(context, self.report.path, error, f"s{self.film.study}")
             return None
         try:
-            return data.decode()
+            text = data.decode()
         except UnicodeDecodeError as error:
             context.problem(self.report.path, None, "", f"not UTF-8: byte {error.start}; read as Latin-1")
-            return data.decode("latin-1")
+            text = data.decode("latin-1")
+        return split_report(text, self.override)
 
     def _regions(self, context: BuildContext, rewrite: Callable[[str], str]) -> tuple[RegionFinding, ...] | None:
         """The regions; None after the drop of a film without any was counted."""
@@ -233,7 +236,7 @@ class FilmStudy:
                 boxes=self.drawn,
             )
         except (RecordError, OSError) as error:
-            _report_problem(context, self.graph, error, self.id)
+            _report_problem(context, self.graph.path, error, self.id)
             return None
 
 
@@ -256,11 +259,11 @@ def _check(graph: Any, film: Film) -> None:
         raise SceneGraphError("viewpoint", f"not a frontal view: {str(view)[:20]!r}")
 
 
-def _report_problem(context: BuildContext, place: Place, error: Exception, member: str = "") -> None:
+def _report_problem(context: BuildContext, path: Path, error: Exception, member: str) -> None:
     field, problem = (
         (error.field, error.problem) if isinstance(error, RecordError) else ("", f"cannot be read: {error}")
     )
-    context.problem(place.path, None, ": ".join(part for part in (member, field) if part), problem)
+    context.problem(path, None, ": ".join(part for part in (member, field) if part), problem)
 
 
 @lru_cache(maxsize=8)
