@@ -162,6 +162,13 @@ def test_an_absolute_image_is_taken_as_it_is_and_without_root_any_is():
     assert Study.from_dict(record(image="../a.png")).image == Path("../a.png")
 
 
+def test_a_patient_is_kept_and_left_out_where_none_is_named():
+    study = Study.from_dict(RECORD | {"patient": "p1"}, root="/data")
+    assert study.patient == "p1"
+    assert study.to_dict(root="/data") == RECORD | {"patient": "p1"}
+    assert "patient" not in Study.from_dict(RECORD, root="/data").to_dict()
+
+
 def test_to_dict_gives_the_record_back():
     study = Study.from_dict(RECORD, root="/data")
     assert study.to_dict(root="/data") == RECORD
