@@ -38,7 +38,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from verl_cxr.data.adapters import Adapter, BuildContext, Deferred
+from verl_cxr.data.adapters import Adapter, BuildContext
 from verl_cxr.data.card import Provenance, write_card
 from verl_cxr.data.engine import Engine, InProcess
 from verl_cxr.data.maker import RowMaker, StudyRows
@@ -192,7 +192,7 @@ def _make_parts(work: PartMaker, records: Iterable[Any], engine: Engine, progres
     def missing() -> Iterator[tuple[int, list[Any], str]]:
         nonlocal count, first
         for items in _batches(records, PART_ITEMS):
-            ids = digest(item.id if isinstance(item, Deferred) else work.maker.record_id(item) for item in items)
+            ids = digest(item.id if hasattr(item, "read") else work.maker.record_id(item) for item in items)
             state = work.parts.state(count)
             count += 1
             if state is not None and state["ids"] == ids:

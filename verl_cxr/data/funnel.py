@@ -77,7 +77,8 @@ class Funnel:
 
     def count(self, label: str, number: int = 1) -> None:
         """Add to a line."""
-        self.plan(Line(label))
+        if label not in self._plan:
+            self.plan(Line(label))
         self._counts[label] += number
 
     def total(self, label: str, number: int) -> None:

@@ -111,7 +111,7 @@ def read_place(place: Place, *, limit: int) -> bytes:
         FileNotFoundError: there is no such file.
     """
     if place.offset is None:
-        with place.path.open("rb") as file:
+        with open(place.path, "rb", buffering=0) as file:
             data = file.read(limit + 1)
     else:
         data = _inflate(place, limit)

@@ -21,7 +21,7 @@ its frame cannot be checked.
 from __future__ import annotations
 
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from string import Template
 
@@ -44,6 +44,7 @@ class Stage(str, Enum):
 _FILES = {Stage.SFT: "report.txt", Stage.COLD_START: "trace.txt", Stage.GRPO: "trace.txt"}
 
 
+@lru_cache(maxsize=1024)
 def prompt_text(stage: Stage, frame: Frame) -> str:
     """The user's message about one film.
 

@@ -138,9 +138,10 @@ def _image(study: Study, options: RowOptions) -> dict[str, Any]:
 
 
 def _report(study: Study) -> str:
-    if not study.report.text:
+    text = study.report.text
+    if not text:
         raise UnusableStudyError("report with neither findings nor impression")
-    return study.report.text
+    return text
 
 
 def _trace(study: Study, frame: Frame) -> str:

@@ -36,6 +36,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
+from verl_cxr.data.imagenome.sound import SoundAttribute, SoundGraph, SoundObject
 from verl_cxr.files import RecordError, kind_of
 from verl_cxr.geometry import Box, pixel_frame
 from verl_cxr.study import RegionFinding
@@ -86,7 +87,7 @@ def described_regions(
     A finding is the region's phrases, rewritten, each once, in the order of the report, at most `cap` of them.
 
     Args:
-        graph: the parsed JSON.
+        graph: the parsed JSON, or the part of it that `sound_graph` decodes.
         names: the regions that are wanted.
         width, height: the film, in pixels.
         rewrite: what becomes of a phrase; an empty text drops it.
@@ -96,25 +97,35 @@ def described_regions(
     Raises:
         SceneGraphError: it is no scene graph at all.
     """
-    if not isinstance(graph, dict):
-        raise SceneGraphError("", f"a scene graph is an object, not {kind_of(graph)}")
     out = Described()
     order = _order(names)
-    objects, attributes = _rows(graph, "objects", out), _rows(graph, "attributes", out)
-    phrases = _phrases(attributes, order, rewrite, out)
+    rows: Iterable[tuple[str, float, float, float, float]]
     # Most regions of most films are silent, and a box costs more than a look at its name.
-    wanted = order if silent else phrases
-    rows = _corners(objects, wanted, out) if boxes is None else (row for row in boxes if row[0] in wanted)
+    if isinstance(graph, SoundGraph):
+        phrases = _sound_phrases(graph.attributes, order, rewrite, out)
+        wanted = order if silent else phrases
+        rows = _sound_corners(graph.objects, wanted)
+    elif isinstance(graph, dict):
+        objects, attributes = _rows(graph, "objects", out), _rows(graph, "attributes", out)
+        phrases = _phrases(attributes, order, rewrite, out)
+        wanted = order if silent else phrases
+        rows = _corners(objects, wanted, out)
+    else:
+        raise SceneGraphError("", f"a scene graph is an object, not {kind_of(graph)}")
+    if boxes is not None:
+        rows = (row for row in boxes if row[0] in wanted)
     located = _clipped(rows, width, height, out)
     found = []
     for name, placed in phrases.items():
+        first, finding = placed[0]
         if len(placed) > 1:
             placed.sort()
-        texts = list(dict.fromkeys([text for _, text in placed]))
-        if len(texts) > cap:
-            out.lose("phrases", "beyond the cap of a region", len(texts) - cap)
-        finding = " ".join(texts[:cap])
-        found.append((placed[0][0], order[name], RegionFinding(name, located.get(name), finding)))
+            first = placed[0][0]
+            texts = list(dict.fromkeys([text for _, text in placed]))
+            if len(texts) > cap:
+                out.lose("phrases", "beyond the cap of a region", len(texts) - cap)
+            finding = " ".join(texts[:cap])
+        found.append((first, order[name], RegionFinding(name, located.get(name), finding)))
     if silent:
         rest = (name for name in located if name not in phrases)
         found += [(_LAST, order[name], RegionFinding(name, located[name], "")) for name in rest]
@@ -130,6 +141,35 @@ def _order(names: tuple[str, ...]) -> dict[str, int]:
 
 def _reading_order(row: tuple[int, int, RegionFinding]) -> tuple[int, int]:
     return row[:2]
+
+
+def _sound_phrases(
+    attributes: Iterable[SoundAttribute], wanted: Container[str], rewrite: Callable[[str], str], out: Described
+) -> dict[str, list[tuple[int, str]]]:
+    found: dict[str, list[tuple[int, str]]] = {}
+    for entry in attributes:
+        name, phrases = entry.bbox_name, entry.phrases
+        if not phrases or name not in wanted:
+            continue
+        places = entry.phrase_IDs
+        known = len(places)
+        placed = found.get(name, [])
+        for number, phrase in enumerate(phrases):
+            if text := rewrite(phrase):
+                placed.append((_number_behind_bar(places[number]) if number < known else _LAST, text))
+            else:
+                out.lose("phrases", "only about an earlier examination")
+        if placed:
+            found[name] = placed
+    return found
+
+
+def _sound_corners(
+    objects: Iterable[SoundObject], wanted: Container[str]
+) -> Iterator[tuple[str, float, float, float, float]]:
+    for item in objects:
+        if item.bbox_name in wanted:
+            yield item.bbox_name, item.original_x1, item.original_y1, item.original_x2, item.original_y2
 
 
 def _corners(
@@ -194,11 +234,13 @@ def _phrases(
 
 def _sentence_number(place: object) -> int:
     """The 10 of "56759094|10"."""
-    if isinstance(place, str):
-        number = place[place.rfind("|") + 1 :]
-        if number.isdecimal() and len(number) < 9:
-            return int(number)
-    return _LAST
+    return _number_behind_bar(place) if isinstance(place, str) else _LAST
+
+
+@lru_cache(maxsize=4096)  # a report's phrases come back under every region that they are about
+def _number_behind_bar(place: str) -> int:
+    number = place[place.rfind("|") + 1 :]
+    return int(number) if number.isdecimal() and len(number) < 9 else _LAST
 
 
 def _rows(graph: dict[str, Any], key: str, out: Described) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ import orjson
 from verl_cxr.data.adapters import BuildContext
 from verl_cxr.data.funnel import Line
 from verl_cxr.data.imagenome.scene_graph import Described, SceneGraphError, described_regions
+from verl_cxr.data.imagenome.sound import sound_graph
 from verl_cxr.data.members import Place, read_place
 from verl_cxr.data.mimic.films import Film
 from verl_cxr.data.mimic.sectioned import SectionRow
@@ -223,8 +224,10 @@ class FilmStudy:
         film, options = self.film, self.options
         try:
             data = read_place(self.graph, limit=_MAX_GRAPH)
-            graph = _parse(data)
-            _check(graph, film)
+            graph: Any = sound_graph(data)
+            if graph is None or graph.image_id != film.dicom or graph.viewpoint not in ("PA", "AP"):
+                graph = _parse(data)
+                _check(graph, film)
             return described_regions(
                 graph,
                 options.regions,
