@@ -37,6 +37,7 @@ _BEFORE = frozenset({
 _AFTER = frozenset({
     "is", "are", "was", "because", "since", "or", "and", "but", "not", "nor", "rather", "as", "seems", "fits",
     "appears", "would", "instead", "over", "with", "cannot", "can't", "isn't", "due", "than",
+    "explains", "matches", "describes", "shows", "represents",
 })  # fmt: skip
 _DENYING = frozenset({
     "not", "no", "cannot", "can't", "never", "neither", "nor", "without", "than", "unlike", "exclude", "excludes",
@@ -63,7 +64,7 @@ class Mentions:
     """Named and not denied."""
     denied: tuple[int, ...]
     leads: bool
-    """The text opens with an option, as an answer that is followed by its explanation does."""
+    """The text opens with an option that is not denied, as an answer that is followed by its explanation does."""
 
 
 def mentions(text: str, options: tuple[str, ...], *, letters: bool = True) -> Mentions:
@@ -82,9 +83,8 @@ def mentions(text: str, options: tuple[str, ...], *, letters: bool = True) -> Me
     denied = {option for option, start, end in spans if _is_denied(found, start, end)}
     named = {option for option, _, _ in spans} - denied
     first = next((at for at, token in enumerate(found) if _is_word(token)), 0)
-    leads = bool(spans) and all(
-        not _is_word(token) or token.lower() in _ARTICLES for token in found[first : spans[0][1]]
-    )
+    before = found[first : spans[0][1]] if spans else ()
+    leads = bool(spans) and spans[0][0] in named and not any(_is_word(token) for token in before if not _article(token))
     return Mentions(tuple(sorted(named)), tuple(sorted(denied)), leads)
 
 
@@ -95,7 +95,7 @@ Span = tuple[int, int, int]
 def _wordings(found: Sequence[str], options: tuple[str, ...]) -> list[Span]:
     """Options by their wording, the longest first, without overlap."""
     starts = _starts(options)
-    places = [at for at, token in enumerate(found) if _is_word(token) and token.lower() not in _ARTICLES]
+    places = [at for at, token in enumerate(found) if _is_word(token) and not _article(token)]
     said = [singular(found[at]) for at in places]
     spans: list[Span] = []
     at = 0
@@ -169,6 +169,10 @@ def _is_denied(found: Sequence[str], start: int, end: int) -> bool:
     while at < len(later) and later[at] in _BE | _ADVERBS:
         at += 1
     return 0 < at < len(later) and later[at] in _DENIED
+
+
+def _article(token: str) -> bool:
+    return token.lower() in _ARTICLES
 
 
 def _is_word(token: str) -> bool:
