@@ -31,6 +31,7 @@ from rich.progress import Progress, TaskID
 
 from verl_cxr.commands.data_audit import audit
 from verl_cxr.commands.data_describe import describe_command
+from verl_cxr.commands.data_questions import questions_app
 from verl_cxr.commands.shared import counting, stop
 from verl_cxr.data.adapters import Adapter, BuildContext, load_adapters
 from verl_cxr.data.audit import leak_guard
@@ -241,6 +242,9 @@ def _command(adapter: Adapter) -> Callable[..., None]:
 for _adapter in load_adapters().values():
     build_app.command(_adapter.name, help=_adapter.summary)(_command(_adapter))
 app.add_typer(build_app, name="build", help="Turn a data set into verl's parquet files.")
+
+
+app.add_typer(questions_app, name="questions", help="Turn a question set into question records.")
 
 
 app.command("audit")(audit)
