@@ -188,7 +188,7 @@ def test_engines_give_the_same(root, tmp_path, engine, small_parts):
 
 def test_an_error_of_a_worker_arrives_whole(root, tmp_path, small_parts):
     (root.parent / "30.png").write_bytes(b"no film")
-    with pytest.raises(RecordError, match=r"30\.png, field 'image': image file unreadable: study s30"):
+    with pytest.raises(RecordError, match=r"30\.png, field 'image': not an image file: study s30"):
         run(root, tmp_path / "out", strict=True, plan={"engine": Processes(2)})
     assert not list((tmp_path / "out").glob("*.parquet"))
 

@@ -22,7 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from verl_cxr.data.films import FilmError, FilmFile, FilmJob, film_name, fitted, look_at
+from verl_cxr.data.films import FilmJob, film_name, fitted, look_at
+from verl_cxr.film import FilmError, FilmHead
 
 
 @pytest.fixture
@@ -35,9 +36,9 @@ def film(tmp_path):
 
 
 def test_the_head_of_a_file(film):
-    assert look_at(film / "film.jpg") == look_at(film / "film.png") == FilmFile(200, 100, plain=True)
+    assert look_at(film / "film.jpg") == look_at(film / "film.png") == FilmHead(200, 100, plain=True)
     Image.fromarray(np.full((4, 6), 40000, np.uint16)).save(film / "deep.png")
-    assert look_at(film / "deep.png") == FilmFile(6, 4, plain=False)  # PIL would make it white
+    assert look_at(film / "deep.png") == FilmHead(6, 4, plain=False)  # PIL would make it white
     (film / "padded.jpg").write_bytes((film / "film.jpg").read_bytes() + b"\0" * 30)
     assert look_at(film / "padded.jpg").size == (200, 100)
 
@@ -67,12 +68,12 @@ def test_files_that_are_no_films(film):
     (film / "empty.png").touch()
     bomb(film / "bomb.png", 60_000)
     for name, reason in [
-        ("text.jpg", "unreadable"), ("empty.png", "unreadable"), ("bomb.png", "too many pixels"),
+        ("text.jpg", "not an image"), ("empty.png", "not an image"), ("bomb.png", "too many pixels"),
         ("absent.png", "missing"),
     ]:  # fmt: skip
         with pytest.raises(FilmError, match=reason):
             look_at(film / name)
-        with pytest.raises(FilmError, match=r"missing|unreadable"):
+        with pytest.raises(FilmError, match=r"missing|unreadable|not an image|too many"):
             FilmJob(str(film / name), None, 10, 10).do()
     with pytest.raises(FilmError, match="unreadable"):
         look_at(film)

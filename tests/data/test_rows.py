@@ -141,7 +141,7 @@ def test_the_film_is_checked_against_the_record(study, tmp_path):
     for changes, reason in [
         ({"width": 100}, "size differs"),
         ({"image": tmp_path / "absent.png"}, "missing"),
-        ({"image": broken}, "unreadable"),
+        ({"image": broken}, "not an image"),
         ({"image": None}, "names no image"),
     ]:
         with pytest.raises(UnusableStudyError, match=reason):

@@ -38,6 +38,7 @@ from verl_cxr.data.audit import leak_guard
 from verl_cxr.data.build import EmptyBuildError, Plan, build
 from verl_cxr.data.engine import make_engine
 from verl_cxr.data.facets import require_facets
+from verl_cxr.data.maker import require_share
 from verl_cxr.data.processed import processed_size_of
 from verl_cxr.data.prompt import Stage
 from verl_cxr.data.rows import RowOptions
@@ -84,6 +85,9 @@ def _shared(
     image_max_side: Annotated[
         int | None, typer.Option(min=32, help="Scale films down to this many pixels on the longer side.")
     ] = None,
+    decode_films: Annotated[
+        bool, typer.Option("--decode-films", help="Decode every film to find damaged ones, which takes long.")
+    ] = False,
     embed_images: Annotated[bool, typer.Option("--embed-images", help="Store films in the rows, not paths.")] = False,
     shard_rows: Annotated[
         int | None, typer.Option(min=1, help="Rows of a file, beyond which there are several.")
@@ -124,6 +128,7 @@ def _run(adapter: Adapter, options: dict[str, Any]) -> None:
         )
         require_facets(plan.sample.stratify)
         validate_fraction = _share(shared["validate_fraction"]) or 0.0
+        require_share(validate_fraction)
         guard = tuple(path.resolve() for path in shared["guard"] or ())
         leak_guard(guard)  # read now, so that a set that is none is refused before the work begins
     except (OSError, ValueError) as error:
@@ -140,6 +145,7 @@ def _run(adapter: Adapter, options: dict[str, Any]) -> None:
                 stages=stages,
                 rows=rows,
                 max_side=shared["image_max_side"],
+                decode=shared["decode_films"],
                 validate_fraction=validate_fraction,
                 guard=guard,
                 plan=plan,

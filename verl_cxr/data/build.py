@@ -89,6 +89,7 @@ def build(
     stages: Sequence[Stage],
     rows: RowOptions,
     max_side: int | None = None,
+    decode: bool = False,
     validate_fraction: float = 0.0,
     guard: Sequence[Path] = (),
     plan: Plan | None = None,
@@ -100,7 +101,7 @@ def build(
 
     Args:
         max_side: longest side of a film in pixels; longer ones are scaled down into `OUT/films`.
-        validate_fraction, guard: see `StudyRows`.
+        decode, validate_fraction, guard: see `StudyRows`.
 
     The other arguments, the result and the errors are those of `build_rows`.
     """
@@ -110,6 +111,7 @@ def build(
         films=context.out / (f"films-{max_side}" if max_side else "films"),
         lateral=context.lateral,
         max_side=max_side,
+        decode=decode,
         validate_fraction=validate_fraction,
         seed=context.seed,
         guard=tuple(guard),

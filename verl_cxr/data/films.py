@@ -14,7 +14,8 @@
 """The image files of a build: checked, scaled down, and rewritten where verl could not open them as they are.
 
 verl opens an image with PIL and converts it to RGB. That shows a file of 8 bits a channel as it is; of one with more,
-such as a 16-bit PNG, it would show white, and it opens no DICOM file. Such films are written again as 8-bit PNG.
+such as a 16-bit PNG, it would show white, and it opens no DICOM file. Such films are read by `verl_cxr.film` and
+written again as 8-bit PNG.
 """
 
 from __future__ import annotations
@@ -22,66 +23,37 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import warnings
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from verl_cxr.files import replacing
+from verl_cxr.film import FilmError, FilmHead, film_head, open_image
 
-__all__ = ["FilmError", "FilmFile", "FilmJob", "film_name", "fitted", "look_at"]
+__all__ = ["FilmJob", "film_name", "fitted", "look_at"]
 
-_PLAIN_MODES = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"})
 _JPEG_QUALITY = 95
 _TAIL = 64  # bytes; some writers pad a file behind its end mark
-_END_MARKS = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xae\x42\x60\x82"}
+_END_MARKS = {b"\xff\xd8\xff": b"\xff\xd9", b"\x89PN": b"IEND\xae\x42\x60\x82"}
 _UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
 
 
-class FilmError(ValueError):
-    """An image file that cannot be used. The message is a short reason, the same for all files that share it."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilmFile:
-    """What the head of an image file says: its size in pixels, and whether verl would show it as it is."""
-
-    width: int
-    height: int
-    plain: bool
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(width, height)."""
-        return self.width, self.height
-
-
-def look_at(path: str | os.PathLike[str]) -> FilmFile:
-    """Read the head of an image file, and check that its end is there; the pixels are not decoded.
+def look_at(path: str | os.PathLike[str]) -> FilmHead:
+    """Read the head of an image file, and check that a JPEG or PNG file has its end; the pixels are not decoded.
 
     Raises:
         FilmError: the file is missing, is no image, is cut off, or claims more pixels than a film can have.
     """
-    try:
-        with warnings.catch_warnings(), open(path, "rb") as file, Image.open(file) as image:
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            mark = _END_MARKS.get(image.format or "")
-            if mark is not None and mark not in _tail(file.fileno()):
-                raise FilmError("image file cut off")
-            return FilmFile(*image.size, plain=image.mode in _PLAIN_MODES)
-    except FileNotFoundError:
-        raise FilmError("image file missing") from None
-    except Image.DecompressionBombError:
-        raise FilmError("image file claims too many pixels") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise error if isinstance(error, FilmError) else FilmError("image file unreadable") from None
-
-
-def _tail(descriptor: int) -> bytes:
-    size = os.fstat(descriptor).st_size
-    return os.pread(descriptor, _TAIL, max(0, size - _TAIL))
+    head = film_head(path)
+    with open(path, "rb", buffering=0) as file:
+        mark = _END_MARKS.get(file.read(3))
+        if mark is not None:
+            file.seek(-min(_TAIL, os.fstat(file.fileno()).st_size), os.SEEK_END)
+            if mark not in file.read():
+                raise FilmError("image file cut off", path)
+    return head
 
 
 def fitted(width: int, height: int, max_side: int | None) -> tuple[int, int]:
@@ -122,12 +94,7 @@ class FilmJob:
         Raises:
             FilmError: the source cannot be read or decoded.
         """
-        try:
-            data = self._encoded() if self.width and self.height else Path(self.source).read_bytes()
-        except FileNotFoundError:
-            raise FilmError("image file missing") from None
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-            raise FilmError("image file unreadable") from None
+        data = self._encoded() if self.width and self.height else _bytes(self.source)
         if self.target is None:
             return data
         with replacing(self.target) as file:
@@ -136,11 +103,28 @@ class FilmJob:
 
     def _encoded(self) -> bytes:
         size = (self.width or 0, self.height or 0)
-        with Image.open(self.source) as image:
-            image.draft("L" if image.mode == "L" else None, size)  # a JPEG is decoded at a half, a quarter or an eighth
-            shown = image if image.mode in ("L", "RGB") else image.convert("L" if image.mode in ("1", "LA") else "RGB")
-            scaled = shown.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0) if shown.size != size else shown
-            out = BytesIO()
-            jpeg = (self.target or self.source).lower().endswith((".jpg", ".jpeg"))
-            scaled.save(out, **({"format": "JPEG", "quality": _JPEG_QUALITY} if jpeg else {"format": "PNG"}))
+        shown = _reduced(self.source, size) if film_head(self.source).plain else open_image(self.source)
+        scaled = shown.resize(size, Image.Resampling.LANCZOS, reducing_gap=3.0) if shown.size != size else shown
+        out = BytesIO()
+        jpeg = (self.target or self.source).lower().endswith((".jpg", ".jpeg"))
+        scaled.save(out, **({"format": "JPEG", "quality": _JPEG_QUALITY} if jpeg else {"format": "PNG"}))
         return out.getvalue()
+
+
+def _reduced(source: str, size: tuple[int, int]) -> Image.Image:
+    """The film at `size` or larger: a JPEG is decoded at a half, a quarter or an eighth, which takes less time."""
+    try:
+        with Image.open(source) as image:
+            image.draft("L" if image.mode == "L" else None, size)
+            return image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+    except (OSError, SyntaxError, ValueError, TypeError, EOFError, Image.DecompressionBombError) as error:
+        raise FilmError("image file unreadable", source) from error
+
+
+def _bytes(source: str) -> bytes:
+    try:
+        return Path(source).read_bytes()
+    except FileNotFoundError:
+        raise FilmError("image file missing", source) from None
+    except OSError as error:
+        raise FilmError("image file unreadable", source) from error

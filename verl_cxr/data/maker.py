@@ -30,15 +30,26 @@ import pyarrow as pa
 from verl_cxr.data.adapters import BuildContext
 from verl_cxr.data.audit import leak_guard
 from verl_cxr.data.facets import facets
-from verl_cxr.data.films import FilmFile, FilmJob, film_name, fitted
+from verl_cxr.data.films import FilmJob, film_name, fitted
 from verl_cxr.data.parquet import row_schema
 from verl_cxr.data.prompt import Stage
 from verl_cxr.data.rows import RowOptions, UnusableStudyError, check_film, make_row, split_name
 from verl_cxr.data.sample import share
+from verl_cxr.film import FilmHead
 from verl_cxr.geometry import pixel_frame
 from verl_cxr.study import Study
 
-__all__ = ["Draft", "Origin", "RowMaker", "StudyRows"]
+__all__ = ["Draft", "Origin", "RowMaker", "StudyRows", "require_share"]
+
+
+def require_share(fraction: float) -> None:
+    """Check a share of the patients to hold out.
+
+    Raises:
+        ValueError: it is not at least 0 and below 1.
+    """
+    if not 0 <= fraction < 1:
+        raise ValueError(f"a share of the patients is at least 0 and below 1, not {fraction}")
 
 
 class Draft(NamedTuple):
@@ -101,6 +112,7 @@ class StudyRows:
         lateral: keep lateral films; else they are dropped and counted, as the paper does.
         max_side: longest side of a film in pixels; a longer one is scaled down, and its boxes with it.
         films: folder for films that are written again: scaled ones, and those that verl could not open as they are.
+        decode: find films whose pixels are damaged too. Scaled films are decoded in any case.
         validate_fraction: share of the training patients that become the split `validate`, drawn with `seed`. A study
             that names no patient counts as a patient of its own.
         guard: sets that one evaluates on, as `verl_cxr.data.audit` reads them: no film and no patient of theirs, and no
@@ -112,13 +124,13 @@ class StudyRows:
     films: Path
     lateral: bool = False
     max_side: int | None = None
+    decode: bool = False
     validate_fraction: float = 0.0
     seed: int = 0
     guard: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 0 <= self.validate_fraction < 1:
-            raise ValueError(f"a share of the patients is at least 0 and below 1, not {self.validate_fraction}")
+        require_share(self.validate_fraction)
 
     @property
     def stages(self) -> list[str]:
@@ -140,6 +152,7 @@ class StudyRows:
             "data_source": options.data_source,
             "embed_images": options.embed_images,
             "image_max_side": self.max_side,
+            "decode_films": self.decode,
             "validate_fraction": self.validate_fraction,
             "guard": [str(path) for path in self.guard],
         }
@@ -168,7 +181,7 @@ class StudyRows:
             funnel.drop("lateral view")
             return []
         try:
-            film = check_film(record)
+            film = check_film(record, decode=self.decode)
         except UnusableStudyError as reason:
             funnel.drop(str(reason))
             context.problem(record.image or record.id, None, "image", f"{reason}: study {record.id}")
@@ -195,7 +208,7 @@ class StudyRows:
         drawn = share(self.seed, study.patient or study.id, purpose="validate")
         return replace(study, split="validate") if drawn < self.validate_fraction else study
 
-    def _placed(self, study: Study, film: FilmFile) -> tuple[Study, FilmJob | None]:
+    def _placed(self, study: Study, film: FilmHead) -> tuple[Study, FilmJob | None]:
         """The study as its film will be, and what has to be done for that."""
         size = fitted(film.width, film.height, self.max_side)
         as_it_is = film.plain and size == film.size

@@ -36,12 +36,13 @@ import pyarrow as pa
 
 from verl_cxr.data.adapters import BuildContext, read_item
 from verl_cxr.data.card import Provenance
-from verl_cxr.data.films import FilmError, FilmJob
+from verl_cxr.data.films import FilmJob
 from verl_cxr.data.funnel import Funnel
 from verl_cxr.data.maker import RowMaker
 from verl_cxr.data.parquet import embeds_images
 from verl_cxr.data.sample import priority
 from verl_cxr.files import replacing
+from verl_cxr.film import FilmError
 
 __all__ = ["FACETS", "FILMS", "PRIORITY", "PartMaker", "Parts", "digest"]
 
@@ -244,8 +245,8 @@ def _do(
                 done[job] = job.do()
             except FilmError as error:
                 done[job] = error
-                context.funnel.drop(str(error))
-                context.problem(job.source, None, "", str(error))
+                context.funnel.drop(error.reason)
+                context.problem(job.source, None, "", error.reason)
         data = done[job]
         if isinstance(data, FilmError):
             return None

@@ -34,8 +34,9 @@ from typing import Any
 
 import orjson
 
-from verl_cxr.data.films import FilmError, FilmFile, look_at
+from verl_cxr.data.films import look_at
 from verl_cxr.data.prompt import Stage, prompt_text
+from verl_cxr.film import FilmError, FilmHead, open_image
 from verl_cxr.geometry import Frame
 from verl_cxr.study import Study
 from verl_cxr.trace import TraceFormat, reference_trace, render
@@ -108,8 +109,11 @@ def make_row(
     return shared | {"messages": [user, {"role": "assistant", "content": answer}]}
 
 
-def check_film(study: Study) -> FilmFile:
+def check_film(study: Study, *, decode: bool = False) -> FilmHead:
     """Check that the film of a study is there and has the size that the record says, which its boxes depend on.
+
+    Args:
+        decode: find damaged pixels too, which takes some hundred times as long as reading the head.
 
     Raises:
         UnusableStudyError: it is not.
@@ -118,8 +122,10 @@ def check_film(study: Study) -> FilmFile:
         raise UnusableStudyError("the record names no image")
     try:
         film = look_at(study.image)
+        if decode:
+            open_image(study.image)
     except FilmError as error:
-        raise UnusableStudyError(str(error)) from None
+        raise UnusableStudyError(error.reason) from None
     if film.size != (study.width, study.height):
         raise UnusableStudyError("image size differs from the record's width and height")
     return film
