@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from reward_plugins.checks import check_booleans, check_choices, check_numbers, options_from_text
 
 __all__ = ["CascadeOptions"]
 
@@ -41,7 +43,6 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "overrun": get_args(Overrun),
     "degenerate": get_args(Degenerate),
 }
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +96,10 @@ class CascadeOptions:
     vocabulary: str = "chest_imagenome"
 
     def __post_init__(self) -> None:
-        for option, choices in _CHOICES.items():
-            if getattr(self, option) not in choices:
-                raise ValueError(f"{option}={getattr(self, option)!r}: use one of {', '.join(choices)}")
-        for option in ("gate", "measure_all"):
-            if not isinstance(getattr(self, option), bool):
-                raise ValueError(f"{option}={getattr(self, option)!r}: use true or false")
-        limits = {"tau": 1.0, "reasoning_weight": math.inf, "answer_weight": math.inf, "unannotated_weight": math.inf}
-        for option, limit in limits.items():
-            value = getattr(self, option)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise ValueError(f"{option}={value!r}: use a number")
-            if not (math.isfinite(value) and 0 <= value <= limit):
-                raise ValueError(f"{option}={value!r}: use a number from 0{' to 1' if limit == 1 else ' up'}")
+        check_choices(self, _CHOICES)
+        check_booleans(self, ("gate", "measure_all"))
+        unlimited = ("reasoning_weight", "answer_weight", "unannotated_weight")
+        check_numbers(self, {"tau": 1.0} | dict.fromkeys(unlimited, math.inf))
 
     @property
     def needs_findings(self) -> bool:
@@ -131,21 +123,4 @@ class CascadeOptions:
         Raises:
             ValueError: an unknown option, or a value outside its range.
         """
-        kinds = {field.name: field.type for field in fields(cls)}
-        values: dict[str, Any] = {}
-        for option, text in texts.items():
-            if option not in kinds:
-                raise ValueError(f"unknown option {option!r}: use one of {', '.join(kinds)}")
-            values[option] = _value(text, str(kinds[option]))
-        return cls(**values)
-
-
-def _value(text: str, kind: str) -> object:
-    if kind == "bool":
-        return _BOOLEANS.get(text.lower(), text)
-    if kind == "float":
-        try:
-            return float(text)
-        except ValueError:
-            return text
-    return text
+        return options_from_text(cls, texts)

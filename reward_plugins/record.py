@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from reward_plugins.checks import numbers_of, row_of
+
 __all__ = ["RegionScore", "RewardRecord"]
 
 
@@ -85,14 +87,11 @@ class RewardRecord:
 
         verl logs them beside the reward, for which it has a column of its own: a second ``reward`` would garble it.
         """
-        return {key: float(getattr(self, key) or 0.0) for key in _NUMBERS}
+        return numbers_of(self, _NUMBERS)
 
     def to_dict(self, study_id: str) -> dict[str, Any]:
         """A row of ``verl-cxr score``: null where :meth:`numbers` has 0 for what was not scored."""
-        row: dict[str, Any] = {"id": study_id, "reward": self.reward}
-        for key in _NUMBERS:
-            value = getattr(self, key)
-            row[key] = int(value) if isinstance(value, bool) else value
+        row = {"id": study_id, "reward": self.reward} | row_of(self, _NUMBERS)
         row.update(reason=self.reason, detail=self.detail)
         row["regions"] = [
             {"name": r.name, "iou": r.iou, "f1": r.f1, "gated": r.gated, "predicted": r.predicted} for r in self.regions

@@ -84,7 +84,7 @@ def test_all_pairs_reach_the_scorer_in_one_call(run, monkeypatch):
             calls.append(list(pairs))
             return [0.5] * len(pairs)
 
-    monkeypatch.setattr("verl_cxr.commands.score.make_scorer", lambda spec: Counting())
+    monkeypatch.setattr("verl_cxr.commands.score_cascade.make_scorer", lambda spec: Counting())
     rows = [{"id": "s1", "response": response([100, 100, 300, 300], f"f{i}")} for i in range(3)]
     _, out = run(rows, "--option", "verify=both")
     assert [row["reward"] for row in out] == [2.0, 2.0, 2.0]
@@ -130,7 +130,8 @@ def test_a_bad_study_is_named(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--reward", "accuracy-gated"], "unknown reward 'accuracy-gated': use one of cascade"),
+        (["--reward", "oracle"], "unknown reward 'oracle': use one of cascade, accuracy-gated"),
+        (["--reward", "accuracy-gated"], "reward 'accuracy-gated' needs --questions"),
         (["--tau", "2"], "tau=2.0: use a number from 0 to 1"),
         (["--option", "taw=2"], "unknown option 'taw'"),
         (["--option", "verify"], "option 'verify' is not KEY=VALUE"),
@@ -158,7 +159,7 @@ def test_a_scorer_that_fails_stops_the_command(run, monkeypatch):
         def score(self, pairs):
             raise FactServiceError("the annotator is down")
 
-    monkeypatch.setattr("verl_cxr.commands.score.make_scorer", lambda spec: Down())
+    monkeypatch.setattr("verl_cxr.commands.score_cascade.make_scorer", lambda spec: Down())
     result, out = run([{"id": "s1", "response": GOOD}])
     assert (result.exit_code, out) == (1, None)
     assert "error: the annotator is down" in result.output

@@ -32,6 +32,7 @@ def register() -> None:
         "local_device": _local_device,
         "local_data": _local_data,
         "local_model": _local_model,
+        "margin": _margin,
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(f"cxr.{name}", resolver, replace=True)
@@ -61,6 +62,13 @@ def _kl(reference: str) -> bool:
     if reference not in ("initial", "none"):
         raise ValueError(f"cxr.reference is 'initial' (the policy at step 0) or 'none', not '{reference}'")
     return reference == "initial"
+
+
+def _margin(lambda_t: float, max_calls: int, format_weight: float) -> float:
+    """By how much a right answer outranks a wrong one under the accuracy-gated reward; an error if it does not."""
+    from reward_plugins.accuracy_options import margin
+
+    return margin(lambda_t, max_calls, format_weight)
 
 
 def _local_device() -> str:

@@ -36,14 +36,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from verl_cxr.files import RecordError, kind_of, read_records, replacing
-
-if TYPE_CHECKING:
-    from verl_cxr.measure.evidence import Evidence  # type: ignore[import-not-found]
+from verl_cxr.measure import Evidence
 
 __all__ = ["MALFORMED", "Call", "Trajectory", "TrajectoryError", "read_trajectories", "write_trajectories"]
 
@@ -199,8 +197,6 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
 
 
 def _evidence(record: Mapping[str, Any]) -> Evidence:
-    from verl_cxr.measure.evidence import Evidence
-
     try:
         return Evidence.from_dict(record)
     except RecordError as error:

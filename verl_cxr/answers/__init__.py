@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from verl_cxr.answers.mentions import Mentions, mentions
-from verl_cxr.answers.wording import contents, words
+from verl_cxr.answers.wording import contents, plain, words
 from verl_cxr.answers.zone import Place, Scope, scope_of, tagged
 from verl_cxr.question import Kind, Question, letter
 
-__all__ = ["Extracted", "Reason", "extract", "is_correct", "tagged"]
+__all__ = ["Extracted", "Reason", "extract", "is_correct", "plain", "tagged"]
 
 _YES_NO = ("yes", "no")
 _NEGATIVE_QUESTION = frozenset({"normal", "clear", "unremarkable", "intact", "free", "no", "not", "without", "absent"})

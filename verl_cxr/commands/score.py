@@ -13,145 +13,110 @@
 # limitations under the License.
 """``verl-cxr score``: what a reward says about responses, outside of training.
 
-Reads studies (:mod:`verl_cxr.study`) and responses, one ``{"id": study id, "response": text}`` a line, and writes one
-row a response in the same order: :meth:`reward_plugins.record.RewardRecord.to_dict`, and ``facts``, the scorer's stamp.
-With ``--frame pixel_processed`` a response's row also has ``"processed_size": [width, height]``.
+``--reward cascade`` reads studies (:mod:`verl_cxr.study`) and responses, one ``{"id": study id, "response": text}`` a
+line; with ``--frame pixel_processed`` a row also has ``"processed_size": [width, height]``. ``--reward accuracy-gated``
+reads questions (:mod:`verl_cxr.question`) and trajectories (:mod:`verl_cxr.trajectory`). Either writes one row a
+response, in the same order: the reward's record and, for the cascade, ``facts``, the scorer's stamp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Annotated, Any, Protocol
 
 import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from reward_plugins.cascade import CascadeOptions, Prepared, RewardRecord, prepare
-from verl_cxr.anatomy import load_vocabulary
+from verl_cxr.commands.score_accuracy import AccuracyScoring
+from verl_cxr.commands.score_cascade import CascadeScoring
 from verl_cxr.commands.shared import stop
-from verl_cxr.facts import FactScorer, FactServiceError, make_scorer
-from verl_cxr.files import RecordError, kind_of, read_records, replacing
-from verl_cxr.study import Study, read_studies
-from verl_cxr.trace import TraceFormat, TraceFrame
+from verl_cxr.facts import FactServiceError
+from verl_cxr.files import RecordError, replacing
 
 __all__ = ["score"]
 
-_REWARDS = ("cascade",)
+_NEEDS = {"cascade": ("studies", "facts"), "accuracy-gated": ("questions",)}
+_TAKES = {"cascade": ("studies", "facts", "frame", "tau"), "accuracy-gated": ("questions",)}
 
 
-class _Response(NamedTuple):
-    row: int
-    study_id: str
-    text: str
-    processed_size: tuple[int, int] | None
+class _Scoring(Protocol):
+    def rows(self, responses: Path) -> list[dict[str, Any]]: ...
+
+    def summary(self, rows: Sequence[Mapping[str, Any]]) -> Table: ...
 
 
 def score(
-    studies: Annotated[Path, typer.Option(help="Grounded studies (JSONL).", exists=True, dir_okay=False)],
-    responses: Annotated[Path, typer.Option(help='Rows {"id", "response"} (JSONL).', exists=True, dir_okay=False)],
+    responses: Annotated[
+        Path, typer.Option(help='Rows {"id", "response"}, or trajectories (JSONL).', exists=True, dir_okay=False)
+    ],
     out: Annotated[Path, typer.Option(help="Where to write one row a response (JSONL).", dir_okay=False)],
-    facts: Annotated[str, typer.Option(help="Fact scorer: exact, lexicon or precomputed:GRAPHS.jsonl.")],
-    reward: Annotated[str, typer.Option(help=f"Reward: {', '.join(_REWARDS)}.")] = "cascade",
+    reward: Annotated[str, typer.Option(help=f"Reward: {', '.join(_NEEDS)}.")] = "cascade",
+    studies: Annotated[
+        Path | None, typer.Option(help="Cascade: grounded studies (JSONL).", exists=True, dir_okay=False)
+    ] = None,
+    facts: Annotated[
+        str | None, typer.Option(help="Cascade: fact scorer, exact, lexicon or precomputed:GRAPHS.jsonl.")
+    ] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="Accuracy-gated: questions (JSONL).", exists=True, dir_okay=False)
+    ] = None,
     frame: Annotated[
-        str, typer.Option(help="Frame of the boxes in the text: relative_1000, pixel_original or pixel_processed.")
-    ] = "relative_1000",
-    tau: Annotated[float | None, typer.Option(help="IoU above which a finding counts. Default: 0.25.")] = None,
+        str | None,
+        typer.Option(
+            help="Cascade: frame of the boxes in the text, relative_1000 (default), pixel_original or pixel_processed."
+        ),
+    ] = None,
+    tau: Annotated[float | None, typer.Option(help="Cascade: IoU above which a finding counts. Default: 0.25.")] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help="Another option of the reward, such as verify=both; may be repeated.", metavar="KEY=VALUE"),
     ] = None,
 ) -> None:
     """Score responses with a reward, outside of training."""
+    given = {"studies": studies, "facts": facts, "questions": questions, "frame": frame, "tau": tau}
     try:
-        if reward not in _REWARDS:
-            raise ValueError(f"unknown reward {reward!r}: use one of {', '.join(_REWARDS)}")
-        options = _options(tau, option or [])
-        load_vocabulary(options.vocabulary)
-        trace, scorer = TraceFormat(cast(TraceFrame, frame)), make_scorer(facts)
+        _check(reward, [name for name, value in given.items() if value is not None])
+        settings = _settings([*([] if tau is None else [f"tau={tau}"]), *(option or [])])
+        scoring: _Scoring
+        if studies is not None and facts is not None:
+            scoring = CascadeScoring(studies, facts, frame, settings)
+        else:
+            assert questions is not None
+            scoring = AccuracyScoring(questions, settings)
     except (ValueError, OSError, FactServiceError) as error:
         raise stop(error, code=2) from None
     try:
-        rows = list(_read_responses(responses))
-        known = _wanted(studies, {row.study_id for row in rows})
-        prepared = [_prepare(row, known, options, trace, responses) for row in rows]
-        records = _finish(prepared, scorer)
+        rows = scoring.rows(responses)
         with replacing(out) as file:
-            for row, record in zip(rows, records, strict=True):
-                line = record.to_dict(row.study_id) | {"facts": scorer.name}
-                file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+            for row in rows:
+                file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
     except (RecordError, OSError, FactServiceError) as error:
         raise stop(error, code=1) from None
-    Console().print(_summary(records, scorer.name))
+    Console().print(scoring.summary(rows))
     typer.echo(f"wrote {out}")
 
 
-def _options(tau: float | None, settings: Sequence[str]) -> CascadeOptions:
-    texts: dict[str, str] = {} if tau is None else {"tau": str(tau)}
-    for setting in settings:
+def _check(reward: str, given: Sequence[str]) -> None:
+    if reward not in _NEEDS:
+        raise ValueError(f"unknown reward {reward!r}: use one of {', '.join(_NEEDS)}")
+    for name in _NEEDS[reward]:
+        if name not in given:
+            raise ValueError(f"reward {reward!r} needs --{name}")
+    for name in given:
+        if name not in _TAKES[reward]:
+            raise ValueError(f"reward {reward!r} has no use for --{name}")
+
+
+def _settings(options: Sequence[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for setting in options:
         key, equals, value = setting.partition("=")
         if not equals:
             raise ValueError(f"option {setting!r} is not KEY=VALUE")
         if key in texts:
             raise ValueError(f"option {key!r} is given twice")
         texts[key] = value
-    return CascadeOptions.from_text(texts)
-
-
-def _read_responses(path: Path) -> Iterator[_Response]:
-    for row, record in read_records(path):
-        for field in ("id", "response"):
-            if not isinstance(record.get(field), str):
-                problem = f"must be text, not {kind_of(record[field])}" if field in record else "missing: give text"
-                raise RecordError(field, problem, file=str(path), row=row)
-        size = record.get("processed_size")
-        if size is not None:
-            if not (isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)):
-                problem = "must be [width, height] in whole pixels"
-                raise RecordError("processed_size", problem, file=str(path), row=row)
-            size = (size[0], size[1])
-        yield _Response(row, record["id"], record["response"], size)
-
-
-def _wanted(path: Path, ids: set[str]) -> dict[str, Study]:
-    """The studies that have responses; the others are checked and let go."""
-    return {study.id: study for study in read_studies(path) if study.id in ids}
-
-
-def _prepare(
-    response: _Response, known: dict[str, Study], options: CascadeOptions, trace: TraceFormat, path: Path
-) -> Prepared:
-    study = known.get(response.study_id)
-    if study is None:
-        problem = f"{response.study_id!r} is not the id of a study: give one of the studies' file"
-        raise RecordError("id", problem, file=str(path), row=response.row)
-    if trace.frame == "pixel_processed" and response.processed_size is None:
-        problem = "missing: frame pixel_processed needs [width, height]"
-        raise RecordError("processed_size", problem, file=str(path), row=response.row)
-    frame = trace.frame_for(study.width, study.height, response.processed_size)
-    return prepare(response.text, study, options, frame)
-
-
-def _finish(prepared: Sequence[Prepared], scorer: FactScorer) -> list[RewardRecord]:
-    """All rewards, with one call to the scorer."""
-    f1s = iter(scorer.score([pair for item in prepared for pair in item.pairs]))
-    return [item.finish([next(f1s) for _ in item.pairs]) for item in prepared]
-
-
-def _summary(records: Sequence[RewardRecord], facts: str) -> Table:
-    table = Table("", "mean", "of", title=f"{len(records)} responses, facts: {facts}")
-    measures: dict[str, list[Any]] = {
-        "reward": [record.reward for record in records],
-        "format": [record.format for record in records],
-        "mean IoU": [record.spatial for record in records],
-        "gated F1": [record.factual for record in records],
-        "report F1": [record.answer for record in records],
-        "unverifiable": [record.unverifiable for record in records],
-    }
-    for name, values in measures.items():
-        scored = [float(value) for value in values if value is not None]
-        table.add_row(name, f"{fmean(scored):.4f}" if scored else "-", str(len(scored)))
-    return table
+    return texts

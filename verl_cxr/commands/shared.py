@@ -11,15 +11,20 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What every command does the same way: end with an error, and show progress."""
+"""What every command does the same way: end with an error, show progress and average."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
-__all__ = ["counting", "stop"]
+__all__ = ["counting", "means", "stop"]
 
 
 def stop(error: Exception, *, code: int) -> typer.Exit:
@@ -33,3 +38,17 @@ def counting(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     )
+
+
+def means(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, title: str) -> Table:
+    """A table of means, each over the rows that have the value.
+
+    Args:
+        rows: of an output file.
+        names: what to call a value, and its key in a row.
+    """
+    table = Table("", "mean", "of", title=title)
+    for name, key in names.items():
+        values = [float(row[key]) for row in rows if row[key] is not None]
+        table.add_row(name, f"{fmean(values):.4f}" if values else "-", str(len(values)))
+    return table
