@@ -268,19 +268,25 @@ def test_supervised_training_learns(cold_start: Run) -> None:
     assert losses[-1] < 0.1 * losses[0]
 
 
-def test_two_supervised_ranks_equal_one(train: Train, cold_start: Run, films_data: Path, tmp_path: Path) -> None:
+def test_two_supervised_ranks_on_the_studies_themselves_equal_one_on_parquet(
+    train: Train, cold_start: Run, tmp_path: Path
+) -> None:
+    """And six validation rows, which are no whole batch of eight, have a loss."""
     run = train(
         tmp_path,
         "sft_trainer",
         *COLD_START,
-        f"cxr.data={films_data}",
+        f"cxr.data={FILMS}",
         f"cxr.model={cold_start.folder}/fresh",
-        f"data.val_files={films_data}/cold_start_train.parquet",
+        f"data.val_files={FILMS}@test",
+        f"+data.cache_dir={tmp_path}/cache",
         "trainer.total_training_steps=3",
         ranks=2,
     )
     for step in (1, 2, 3):
         assert run.steps[step]["train/loss"] == pytest.approx(cold_start.steps[step]["train/loss"], abs=1e-5)
+    assert math.isfinite(run.steps[3]["val/loss"])
+    assert "6 validation rows are fewer than data.train_batch_size=8" in run.log
 
 
 def test_two_steps_on_real_films(train: Train, started: tuple[str, ...], tmp_path: Path) -> None:
