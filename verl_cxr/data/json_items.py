@@ -142,7 +142,7 @@ class _Reader:
 
 def _members(path: Path, context: BuildContext, opening: str) -> Iterator[tuple[str, Any]]:
     closing = {"[": "]", "{": "}"}[opening]
-    row = 0
+    row = 1
     with _open(path) as file:
         reader = _Reader(file)
         try:
@@ -155,13 +155,13 @@ def _members(path: Path, context: BuildContext, opening: str) -> Iterator[tuple[
                 return
             while True:
                 key = ""
-                row += 1
                 if opening == "{":
                     key = reader.value()
                     if not isinstance(key, str):
                         raise ValueError(f"a key must be text, not {kind_of(key)}")
                     reader.take(":")
                 yield key, reader.value()
+                row += 1
                 reader.take("," + closing)
                 if reader.text[reader.at - 1] == closing:
                     return

@@ -27,7 +27,7 @@ One member, abridged::
 
 A study is the key image with its report, word for word: references of an evaluation are not rewritten. The views of 46
 of the 590 reports of IU X-ray cannot be told, because `frontal_lateral` is longer or shorter than `image_path`; of the
-others three have a lateral key image.
+others one has a lateral key image.
 """
 
 from __future__ import annotations
