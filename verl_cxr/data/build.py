@@ -174,7 +174,7 @@ def build_rows(
             shop.parts.remove()
             raise EmptyBuildError(f"none of {context.funnel.read} studies gave a row")
         if keep_records:
-            _join(map(shop.parts.lines, range(count)), shop.final / "studies.jsonl")
+            _join(map(shop.parts.lines, range(count)), shop.final / maker.records_name)
         write_card(
             shop.final,
             command=command,

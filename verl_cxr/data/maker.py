@@ -14,7 +14,7 @@
 """How a record becomes rows. The builder knows no record type; one of these tells it all it needs.
 
 `StudyRows` does it for grounded studies. Another record, such as a question, gets training files by a `RowMaker` of its
-own, handed to `verl_cxr.data.build.build_rows`.
+own, handed to `verl_cxr.data.build.build_rows` with `Adapter(name, summary, reader)`.
 """
 
 from __future__ import annotations
@@ -80,6 +80,10 @@ class RowMaker(Protocol):
     def stages(self) -> Sequence[str]:
         """The kinds of file, which are the first part of their names."""
 
+    @property
+    def records_name(self) -> str:
+        """Name of the JSONL file of the records themselves, if it is written."""
+
     def schema(self, stage: str) -> pa.Schema:
         """The columns of a stage's rows."""
 
@@ -136,6 +140,11 @@ class StudyRows:
     def stages(self) -> list[str]:
         """See `RowMaker`."""
         return [stage.value for stage in self.chosen]
+
+    @property
+    def records_name(self) -> str:
+        """See `RowMaker`."""
+        return "studies.jsonl"
 
     def schema(self, stage: str) -> pa.Schema:
         """See `RowMaker`."""
