@@ -14,7 +14,7 @@
 """Every configuration composes, verl accepts it, and the paper's numbers are in it."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 import hydra_configs
 from reward_plugins.options import CascadeOptions
+from verl_cxr.data.datasets import StudyOptions
+from verl_cxr.data.prompt import Stage
 
 ROOT = Path(next(iter(hydra_configs.__path__)))
 RL, SFT = "ppo_trainer", "sft_trainer_engine"
@@ -127,6 +129,17 @@ def test_the_reward_file_holds_every_option_with_its_default() -> None:
     written = yaml.safe_load((ROOT / "reward" / "cascade.yaml").read_text())
     assert list(written.items()) == list(asdict(CascadeOptions()).items())
     assert all("#" in line for line in (ROOT / "reward" / "cascade.yaml").read_text().splitlines())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_studies_may_be_read_from_jsonl(name: str) -> None:
+    overrides = ["cxr.data=/mine/studies.jsonl", "data.studies.validate_fraction=0.1"]
+    config = compose(RECIPES[name], overrides=[f"+recipe={name}", "cxr.model=/model", *overrides])
+    at(config.data, train_files="/mine/studies.jsonl@train", val_files="/mine/studies.jsonl@validate")
+    stage = Stage(name.removeprefix("cxr_"))
+    options = StudyOptions.from_config(config.data, stage)
+    assert options == StudyOptions(stage.value, validate_fraction=0.1)
+    assert list(config.data.studies) == [field.name for field in fields(StudyOptions)]
 
 
 def test_paper_a_reinforcement_learning() -> None:

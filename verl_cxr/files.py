@@ -18,7 +18,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -49,14 +49,21 @@ def _again(kind: type[RecordError], field: str, problem: str, file: str | None, 
 
 
 def read_records(
-    path: str | os.PathLike[str], *, error: type[RecordError] = RecordError
+    path: str | os.PathLike[str],
+    *,
+    error: type[RecordError] = RecordError,
+    broken: Callable[[RecordError], None] | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read the objects of a JSONL file (gzipped if it is named ``.gz``), each with its row; blank lines are no records.
+
+    Args:
+        broken: called with each error instead of raising it; the reading goes on behind a row that is no object.
 
     Raises:
         RecordError: (or the class ``error``) the first row that is not a JSON object, or a damaged gzip file.
         FileNotFoundError: no such file.
     """
+    report = broken or _raise
     path = Path(path)
     row = 0
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
@@ -67,12 +74,18 @@ def read_records(
                 try:
                     record = orjson.loads(line)
                 except orjson.JSONDecodeError as cause:
-                    raise error("", f"not JSON: {cause}", file=str(path), row=row) from None
+                    report(error("", f"not JSON: {cause}", file=str(path), row=row))
+                    continue
                 if not isinstance(record, dict):
-                    raise error("", f"a row is a JSON object, not {kind_of(record)}", file=str(path), row=row)
+                    report(error("", f"a row is a JSON object, not {kind_of(record)}", file=str(path), row=row))
+                    continue
                 yield row, record
         except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
-            raise error("", f"damaged gzip file: {cause}", file=str(path), row=row + 1) from None
+            report(error("", f"damaged gzip file: {cause}", file=str(path), row=row + 1))
+
+
+def _raise(error: RecordError) -> None:
+    raise error from None
 
 
 def kind_of(value: object) -> str:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import difflib
 import gzip
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -162,13 +162,19 @@ class Study:
         } | ({} if self.patient is None else {"patient": self.patient})
 
 
-def read_studies(path: str | os.PathLike[str], *, root: str | os.PathLike[str] | None = None) -> Iterator[Study]:
+def read_studies(
+    path: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    broken: Callable[[RecordError], None] | None = None,
+) -> Iterator[Study]:
     """Read studies one by one, in the file's order; blank lines are passed over.
 
     Args:
         path: a JSONL file, gzipped if its name ends in ``.gz``.
         root: folder that image paths are relative to. Default: the file's folder; a path that names nothing there is
             tried from the folder above, because a collection's rows often name their own data set's folder.
+        broken: called with the error of each row that is not a study, instead of raising it; the reading goes on.
 
     Raises:
         StudyError: the first row that is not a study, or repeats an id.
@@ -176,13 +182,16 @@ def read_studies(path: str | os.PathLike[str], *, root: str | os.PathLike[str] |
     """
     path = Path(path)
     row_of: dict[str, int] = {}
-    for row, record in read_records(path, error=StudyError):
+    for row, record in read_records(path, error=StudyError, broken=broken):
         try:
             study = Study.from_dict(record, root=_root_of(record, path) if root is None else root)
+            if study.id in row_of:
+                raise StudyError("id", f"{study.id!r} is already the id of row {row_of[study.id]}")
         except StudyError as error:
-            raise error.at(path, row) from None
-        if study.id in row_of:
-            raise StudyError("id", f"{study.id!r} is already the id of row {row_of[study.id]}", file=str(path), row=row)
+            if broken is None:
+                raise error.at(path, row) from None
+            broken(error.at(path, row))
+            continue
         row_of[study.id] = row
         yield study
 

@@ -16,6 +16,7 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -172,22 +173,29 @@ def test_a_folder_of_several_files(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("broken", "message"),
+    ("broken", "message", "more"),
     [
-        ('{"id": "x"}\n', "row 1, field 'width'"),
-        (json.dumps(record("a")) + "\nnot json\n", "row 2"),
-        (json.dumps(record("good")) + "\n", "'good' also occurs in"),
+        ('{"id": "x"}\n', "row 1, field 'width'", 0),
+        ("not json\n" + json.dumps(record("a", image="good.png")) + "\n", "row 1: not JSON", 1),
+        (json.dumps(record("good")) + "\n", "'good' also occurs in", 0),
     ],
 )
-def test_a_broken_record_stops_the_build_and_leaves_the_folder_as_it_was(folder, tmp_path, broken, message):
+def test_a_broken_record_is_reported_or_stops_a_strict_build(folder, tmp_path, broken, message, more):
     out = tmp_path / "out"
     assert run("build", "jsonl", "--root", folder, "--out", out).exit_code == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     (folder / "zz.jsonl").write_text(broken)
-    result = run("build", "jsonl", "--root", folder, "--out", out)
+    result = run("build", "jsonl", "--root", folder, "--out", out, "--strict")
     assert result.exit_code == 1
     assert message in result.output
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+    result = run("build", "jsonl", "--root", folder, "--out", out)
+    assert result.exit_code == 0, result.output
+    problems = json.loads((out / "card.json").read_text())["funnel"]["problems"]
+    assert any(message in example for problem in problems for example in problem["examples"])
+    earlier = pq.read_table(pa.BufferReader(before["sft_train.parquet"])).num_rows
+    assert pq.read_table(out / "sft_train.parquet").num_rows == earlier + more
 
 
 def test_no_usable_study_is_an_error(folder, tmp_path):

@@ -69,9 +69,9 @@ class StudyOptions:
     stage: str
     frame: str = "relative_1000"
     data_source: str = "jsonl"
-    keep_lateral: bool = False
     validate_fraction: float = 0.0
     seed: int = 0
+    keep_lateral: bool = False
     image_max_side: int | None = None
     processor: str | None = None
     workers: int = 1

@@ -28,6 +28,7 @@ from typing import Annotated
 import typer
 
 from verl_cxr.data.adapters import BuildContext, adapter
+from verl_cxr.files import RecordError
 from verl_cxr.study import Study, StudyError, read_studies
 
 __all__ = ["jsonl"]
@@ -42,14 +43,19 @@ def jsonl(
     """Read grounded studies, your own data included.
 
     Raises:
-        StudyError: a row is not a study, or an id occurs in two files.
+        RecordError: the build is strict, and a row is not a study, or an id occurs in two files.
         FileNotFoundError: the folder holds no such file.
     """
     seen: dict[str, Path] = {}
+
+    def report(error: RecordError) -> None:
+        context.problem(error.file or root, error.row, error.field, error.problem)
+
     for path in _files(root):
-        for study in read_studies(path):
+        for study in read_studies(path, broken=report):
             if study.id in seen:
-                raise StudyError("id", f"{study.id!r} also occurs in {seen[study.id]}", file=str(path))
+                report(StudyError("id", f"{study.id!r} also occurs in {seen[study.id]}", file=str(path)))
+                continue
             seen[study.id] = path
             yield study
 
