@@ -90,7 +90,7 @@ def _question(item: Any, task: str, row: int, folder: Path) -> Question:
     options = tuple(" ".join(str(item[key]).split()) for key in _OPTIONS if not is_missing(item.get(key)))
     extra: dict[str, Any] = {"task": task}
     if len(options) > 1:
-        answer, kind = list(among(_place(item.get("answer")), options)), kind_of_options(options)
+        answer, kind = list(among(item.get("answer"), options)), kind_of_options(options)
         if kind is Kind.CLOSED:
             options, answer = (), [text.lower() for text in answer]
     else:
@@ -109,11 +109,6 @@ def _question(item: Any, task: str, row: int, folder: Path) -> Question:
         source=text(item, "data_source") or "CheXbench",
         extra=extra,
     )
-
-
-def _place(answer: object) -> object:
-    """An answer by its place, however it is written; a text is one of the options."""
-    return int(answer) if isinstance(answer, str) and answer.strip().isdecimal() else answer
 
 
 def _images(item: dict[str, Any]) -> list[str]:

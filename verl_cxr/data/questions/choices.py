@@ -25,6 +25,7 @@ __all__ = ["among", "inline_options", "kind_of_options", "said_options"]
 _LETTERED = re.compile(r"(?:^|(?<=[\s;,.?:]))\(?([A-Z])[).:]\s*(?=\S)")
 _LETTERED_LINE = re.compile(r"^[ \t]*\(?([A-Z])[).:]\s*(?=\S)", re.MULTILINE)
 _LETTERS = re.compile(r"\s*\(?([A-Z])\)?(?:\s*[,;&/]\s*\(?([A-Z])\)?)*\s*")
+_PLACE = re.compile(r"\s*[0-9]{1,3}(?:\.0+)?\s*")
 _OR = re.compile(r"\s+(?:or|vs\.?|versus)\s+", re.IGNORECASE)
 _LEAD = frozenset({"a", "an", "the", "on", "in", "at", "of", "to", "more", "either"})
 _MOST_WORDS = 3
@@ -83,8 +84,8 @@ def among(answer: object, options: tuple[str, ...], field: str = "answer") -> tu
         option = options[ord(lettered[1]) - ord("A")]
         if _plain(option) == _plain(lettered[2]):
             return (option,)
-    if answer.strip().isdecimal() and len(answer) < 4:
-        return among(int(answer), options, field)
+    if _PLACE.fullmatch(answer):
+        return among(int(float(answer)), options, field)
     raise RecordError(field, f"none of the options: {answer[:60]!r}")
 
 
