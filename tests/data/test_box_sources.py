@@ -18,12 +18,17 @@ import json
 import pickle
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from dicom_files import write_dicom
 from PIL import Image
 from reading import drops, film, lines, problems, studies_of
+from typer.testing import CliRunner
 
+from verl_cxr.cli import app
+from verl_cxr.data.adapters import BuildContext, Deferred, load_adapters
 from verl_cxr.files import RecordError
+from verl_cxr.study import read_studies
 
 
 def table(path, header, rows):
@@ -452,10 +457,47 @@ def test_an_unknown_meaning_of_categories(tmp_path):
 
 
 def test_a_study_that_was_found_travels_to_another_process(tmp_path):
-    from verl_cxr.data.adapters import BuildContext, Deferred, load_adapters
-
     coco(tmp_path)
     context = BuildContext(out=tmp_path, seed=0)
     (item,) = load_adapters()["coco"].studies(context, root=tmp_path)
     assert isinstance(item, Deferred)
     assert pickle.loads(pickle.dumps(item)).read(context) == item.read(context)
+
+
+def test_dicom_films_are_built_into_rows_that_verl_can_show(tmp_path):
+    """A mirrored MONOCHROME1 film: the build writes it as 8-bit PNG, and its box is where the bright square is."""
+    root, out = tmp_path / "vindr", tmp_path / "out"
+    vindr(root, [("f1", "R1", "Nodule/Mass", "10", "20", "30", "40")])
+    pixels = np.full((80, 100), 4000)
+    pixels[20:40, 10:30] = 0
+    tags = {"WindowCenter": 2000, "WindowWidth": 4000, "PatientOrientation": ["R", "F"]}
+    write_dicom(root / "train" / "f1.dicom", pixels, photometric="MONOCHROME1", **tags)
+    args = ["data", "build", "vindr_cxr", "--root", str(root), "--out", str(out), "--stage", "grpo", "--write-studies"]
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 0, result.output
+    (row,) = pq.read_table(out / "grpo_train.parquet").to_pylist()
+    shown = np.asarray(Image.open(row["images"][0]["image"]).convert("RGB"))[..., 0]
+    (study,) = read_studies(out / "studies.jsonl")
+    assert row["images"][0]["image"].endswith(".png")
+    truth = json.loads(row["reward_model"]["ground_truth"])
+    x1, y1, x2, y2 = truth["regions"][0]["box"]
+    assert (x1, y1, x2, y2) == (70, 20, 90, 40)
+    assert shown[y1:y2, x1:x2].min() > 250
+    shown = shown.copy()
+    shown[y1:y2, x1:x2] = 0
+    assert shown.max() < 5
+    assert study.id == "f1"
+    sheet = out / "sheet.png"
+    described = CliRunner().invoke(app, ["data", "describe", str(out / "studies.jsonl"), "--sheet", str(sheet)])
+    assert described.exit_code == 0, described.output
+    assert sheet.is_file()
+
+
+def test_coco_is_built(tmp_path):
+    coco(tmp_path / "mine", name="instances_train.json")
+    out = tmp_path / "out"
+    args = ["data", "build", "coco", "--root", str(tmp_path / "mine"), "--out", str(out), "--source", "ours"]
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 0, result.output
+    assert pq.read_table(out / "cold_start_train.parquet").num_rows == 1
+    assert json.loads((out / "card.json").read_text())["sources"] == {"ours": 1}

@@ -496,3 +496,13 @@ def test_questions_are_records_that_files_take(tmp_path):
 def test_a_gzipped_set(tmp_path):
     (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(json.dumps(SLAKE | {"split": "test"}).encode()))
     assert one(questions_of("slake", root=tmp_path)).split == "test"
+
+
+def test_a_broken_line_is_reported_and_passed_over(tmp_path):
+    (tmp_path / "metadata.jsonl").write_text("\n".join(["{", "[]", json.dumps(AGENT)]))
+    questions, funnel = questions_of("chestagentbench", root=tmp_path)
+    assert len(questions) == 1
+    assert drops(funnel) == {"broken record": 2}
+    assert any("metadata.jsonl, row 1: not JSON" in text for text in problems(funnel))
+    with pytest.raises(RecordError, match="row 1: not JSON"):
+        questions_of("chestagentbench", root=tmp_path, strict=True)

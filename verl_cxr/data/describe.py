@@ -38,6 +38,7 @@ from verl_cxr.data.prompt import Stage
 from verl_cxr.data.rows import split_name
 from verl_cxr.data.sample import priority
 from verl_cxr.files import RecordError
+from verl_cxr.film import FilmError, film_size, open_image
 from verl_cxr.geometry import Frame, pixel_frame
 from verl_cxr.study import RegionFinding, Report, Study, View, read_studies
 from verl_cxr.trace import Trace, TraceFormat, parse
@@ -62,7 +63,12 @@ class Shown:
         """
         if self.film is None:
             raise FileNotFoundError("the row names no film")
-        with Image.open(BytesIO(self.film) if isinstance(self.film, bytes) else self.film) as image:
+        if not isinstance(self.film, bytes):
+            try:
+                return open_image(self.film).convert("RGB")
+            except FilmError as error:
+                raise OSError(str(error)) from error
+        with Image.open(BytesIO(self.film)) as image:
             return image.convert("RGB")
 
 
@@ -216,9 +222,11 @@ def _study_of_messages(row: Mapping[str, Any], film: Path | bytes) -> Study:
 
 def _size(film: Path | bytes) -> tuple[int, int]:
     try:
-        with Image.open(BytesIO(film) if isinstance(film, bytes) else film) as image:
+        if not isinstance(film, bytes):
+            return film_size(film)
+        with Image.open(BytesIO(film)) as image:
             return image.size
-    except OSError:
+    except (OSError, FilmError):
         return 1, 1  # its boxes are counted, and cannot be drawn
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "numbers",
     "object_of",
     "reported",
+    "reporter",
     "table_rows",
     "text",
     "under",
@@ -67,6 +68,16 @@ def reported(
             context.funnel.drop(dropped)
         context.problem(error.file or path, error.row or row, error.field, error.problem)
         return None
+
+
+def reporter(context: BuildContext, path: Path) -> Callable[[RecordError], None]:
+    """What `verl_cxr.files.read_records` calls with a broken row: it is reported, and counted as dropped."""
+
+    def report(error: RecordError) -> None:
+        context.funnel.drop("broken record")
+        context.problem(error.file or path, error.row, error.field, error.problem)
+
+    return report
 
 
 def table_rows(

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_cxr.data.adapters import BuildContext
-from verl_cxr.data.fields import listed, named, object_of, reported, table_rows, text
+from verl_cxr.data.fields import listed, named, object_of, reported, reporter, table_rows, text
 from verl_cxr.files import read_records
 
 __all__ = ["FilmFolder", "film_key", "read_projections"]
@@ -89,7 +89,7 @@ def read_projections(path: Path, context: BuildContext) -> dict[str, str]:
 def _labels(path: Path, context: BuildContext) -> Iterator[tuple[int, str, str]]:
     """Rows, names of films, and what is said of them."""
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        for row, record in read_records(path):
+        for row, record in read_records(path, broken=reporter(context, path)):
             for name, projection in reported(_images, record, context=context, path=path, row=row, dropped=None) or ():
                 yield row, name, projection
     else:

@@ -37,7 +37,7 @@ from typing import Annotated, Any
 import typer
 
 from verl_cxr.data.adapters import BuildContext
-from verl_cxr.data.fields import listed, named, object_of, reported
+from verl_cxr.data.fields import listed, named, object_of, reported, reporter
 from verl_cxr.data.json_items import read_document
 from verl_cxr.data.openi.films import FilmFolder
 from verl_cxr.data.questions import question_set
@@ -93,7 +93,7 @@ def _reports(root: Path, context: BuildContext) -> Iterator[tuple[Path, int, str
         return
     for path in find_files(root, "*qa_pairs*.jsonl", "*qa_pairs*.jsonl.gz"):
         split = _SPLITS.get(path.name.partition("_")[0], path.name.partition("_")[0])
-        for row, record in read_records(path):
+        for row, record in read_records(path, broken=reporter(context, path)):
             uid = reported(named, record, "uid", context=context, path=path, row=row)
             if uid is not None:
                 yield path, row, split, uid, record.get("qa")

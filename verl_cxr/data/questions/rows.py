@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_cxr.data.adapters import BuildContext
-from verl_cxr.data.fields import is_missing
+from verl_cxr.data.fields import is_missing, reporter
 from verl_cxr.data.json_items import json_items
 from verl_cxr.files import read_records
 from verl_cxr.question import Question
@@ -46,7 +46,7 @@ def rows_of(path: Path, context: BuildContext) -> Iterator[tuple[int, Any]]:
         FileNotFoundError: no such file.
     """
     if path.name.endswith((".jsonl", ".jsonl.gz")):
-        yield from read_records(path)
+        yield from read_records(path, broken=reporter(context, path))
     else:
         yield from json_items(path, context)
 
