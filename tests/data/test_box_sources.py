@@ -16,6 +16,7 @@
 import csv
 import json
 import pickle
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -501,3 +502,12 @@ def test_coco_is_built(tmp_path):
     assert result.exit_code == 0, result.output
     assert pq.read_table(out / "cold_start_train.parquet").num_rows == 1
     assert json.loads((out / "card.json").read_text())["sources"] == {"ours": 1}
+
+
+def test_a_build_of_dicom_films_without_pydicom_says_what_to_install(tmp_path, monkeypatch):
+    vindr(tmp_path / "vindr", [AORTA])
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    args = ["data", "build", "vindr_cxr", "--root", str(tmp_path / "vindr"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 1
+    assert "error: reading DICOM films needs pydicom: pip install 'verl-cxr[dicom]'" in result.output

@@ -156,7 +156,7 @@ def _run(adapter: Adapter, options: dict[str, Any]) -> None:
     except EmptyBuildError as error:
         console.print(context.funnel.table())
         raise stop(error, code=1) from None
-    except (RecordError, OSError, ValueError, BusyFolderError) as error:
+    except (RecordError, OSError, ValueError, ImportError, BusyFolderError) as error:
         raise stop(error, code=1) from None
     console.print(context.funnel.table())
     for sentence in _warnings(stages, files):

@@ -21,7 +21,16 @@ from verl_cxr.reports.prior import without_priors
 from verl_cxr.reports.text import clean_text, has_blank, split_sentences
 from verl_cxr.study import Report
 
-__all__ = ["TextOptions"]
+__all__ = ["ALL_PRIOR", "NO_SECTION", "TextOptions", "why_empty"]
+
+NO_SECTION = "neither findings nor impression"
+ALL_PRIOR = "nothing left without mentions of earlier examinations"
+"""Why a report without text is dropped, in the words that the funnel of MIMIC-CXR has for it."""
+
+
+def why_empty(*sections: str | None) -> str:
+    """The reason for which a report is empty, by its sections as they were written."""
+    return ALL_PRIOR if any(section and section.strip() for section in sections) else NO_SECTION
 
 
 @dataclass(frozen=True, slots=True)

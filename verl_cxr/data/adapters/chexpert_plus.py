@@ -39,7 +39,7 @@ from verl_cxr.data.adapters import BuildContext, adapter
 from verl_cxr.data.fields import is_missing, reported, table_rows, under
 from verl_cxr.data.found import FoundStudy
 from verl_cxr.data.funnel import Line
-from verl_cxr.data.report_text import TextOptions
+from verl_cxr.data.report_text import ALL_PRIOR, NO_SECTION, TextOptions, why_empty
 from verl_cxr.data.tables import find_table
 from verl_cxr.files import RecordError
 from verl_cxr.study import View
@@ -51,9 +51,14 @@ _COLUMNS = (
 )  # fmt: skip
 _SUFFIXES = (".png", ".jpg", ".dcm")
 _FRONTAL: dict[str, View] = {"AP": "AP", "PA": "PA"}
-_LATERAL, _NO_SECTION = "lateral view", "neither findings nor impression"
+_LATERAL = "lateral view"
 
-FUNNEL = (Line("films listed"), Line(_LATERAL, dropped=True), Line(_NO_SECTION, dropped=True))
+FUNNEL = (
+    Line("films listed"),
+    Line(_LATERAL, dropped=True),
+    Line(NO_SECTION, dropped=True),
+    Line(ALL_PRIOR, dropped=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ def chexpert_plus(
         if study.report.text:
             yield study
         else:
-            context.funnel.drop(_NO_SECTION)
+            context.funnel.drop(why_empty(*_sections(cells)))
 
 
 def _study(cells: dict[str, str], options: _Options, file: Path, row: int) -> FoundStudy:
@@ -109,21 +114,24 @@ def _study(cells: dict[str, str], options: _Options, file: Path, row: int) -> Fo
         raise RecordError("path_to_image", "missing")
     if side not in ("Frontal", "Lateral"):
         raise RecordError("frontal_lateral", f"unknown side: {side[:40]!r}, should be Frontal or Lateral")
-    findings, impression = (
-        None if is_missing(cells[key]) else cells[key] for key in ("section_findings", "section_impression")
-    )
     return FoundStudy(
         id=name.rpartition(".")[0] or name,
         image=_image(name, options.folders),
         file=file,
         row=row,
-        report=options.texts.report(findings, impression),
+        report=options.texts.report(*_sections(cells)),
         view="LATERAL" if side == "Lateral" else _FRONTAL.get(cells["ap_pa"].strip().upper()),
         split=cells["split"].strip() or None,
         source="CheXpert Plus",
         licence="Stanford University Dataset Research Use Agreement",
         patient=cells["deid_patient_id"].strip() or None,
     )
+
+
+def _sections(cells: dict[str, str]) -> list[str | None]:
+    """Findings and impression as they are written."""
+    written = [cells[key] for key in ("section_findings", "section_impression")]
+    return [None if is_missing(section) else section for section in written]
 
 
 def _image(name: str, folders: tuple[Path, ...]) -> Path:

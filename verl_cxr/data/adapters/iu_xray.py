@@ -54,7 +54,7 @@ from verl_cxr.data.funnel import Line
 from verl_cxr.data.json_items import json_members
 from verl_cxr.data.openi.films import FilmFolder, film_key, read_projections
 from verl_cxr.data.openi.reports import OpeniReport, read_table, read_xml
-from verl_cxr.data.report_text import TextOptions
+from verl_cxr.data.report_text import ALL_PRIOR, NO_SECTION, TextOptions, why_empty
 from verl_cxr.study import Report
 
 __all__ = ["iu_xray"]
@@ -62,7 +62,6 @@ __all__ = ["iu_xray"]
 _ARCHIVES = ("NLMCXR_reports.tgz", "NLMCXR_reports.tar.gz", "NLMCXR_reports.zip", "ecgen-radiology")
 _LICENCE = "CC BY-NC-ND 4.0"
 _LATERAL, _UNLABELLED = "lateral view", "no projection stated"
-_NO_SECTION = "neither findings nor impression"
 
 FUNNEL = (
     Line("reports"),
@@ -71,7 +70,8 @@ FUNNEL = (
     Line("films listed"),
     Line(_LATERAL, dropped=True),
     Line(_UNLABELLED, dropped=True),
-    Line(_NO_SECTION, dropped=True),
+    Line(NO_SECTION, dropped=True),
+    Line(ALL_PRIOR, dropped=True),
 )
 
 
@@ -115,12 +115,12 @@ def iu_xray(
     else:
         read = read_table if source.suffix == ".csv" else read_xml
         found = _films(read(source, context), FilmFolder(folder), views or {}, texts, context)
-    for study, projection in found:
+    for study, projection, empty in found:
         context.funnel.count("films listed")
         if not context.lateral and projection != "Frontal":
             context.funnel.drop(_LATERAL if projection == "Lateral" else _UNLABELLED)
         elif not study.report.text:
-            context.funnel.drop(_NO_SECTION)
+            context.funnel.drop(empty)
         else:
             yield study if projection != "Lateral" else replace(study, view="LATERAL")
 
@@ -134,8 +134,8 @@ def _find_reports(root: Path) -> Path:
     raise FileNotFoundError(f"{root} holds no reports: {', '.join(_ARCHIVES)}, indiana_reports.csv or annotation.json")
 
 
-Found = Iterator[tuple[FoundStudy, str | None]]
-"""Studies, each with the projection of its film."""
+Found = Iterator[tuple[FoundStudy, str | None, str]]
+"""Studies, each with the projection of its film, and why its report would be empty."""
 
 
 def _films(
@@ -149,6 +149,7 @@ def _films(
         context.funnel.count("reports with findings", int(item.findings is not None))
         context.funnel.count("reports with an impression", int(item.impression is not None))
         report = texts.report(item.findings, item.impression, item.indication)
+        empty = why_empty(item.findings, item.impression)
         for name in item.images or by_report.get(str(item.number)) or folder.of_report(item.number):
             study = FoundStudy(
                 id=name,
@@ -160,7 +161,7 @@ def _films(
                 licence=_LICENCE,
                 patient=item.uid,
             )
-            yield study, views.get(film_key(name))
+            yield study, views.get(film_key(name)), empty
 
 
 def _r2gen(path: Path, folder: Path, views: dict[str, str], texts: TextOptions, context: BuildContext) -> Found:
@@ -177,7 +178,7 @@ def _r2gen(path: Path, folder: Path, views: dict[str, str], texts: TextOptions, 
             read = reported(_r2gen_row, record, folder, texts, context=context, path=path, row=row)
             if read is None:
                 continue
-            name, report, images = read
+            name, report, images, empty = read
             context.funnel.count("reports")
             context.funnel.count("reports with findings", int(bool(report.findings)))
             patient = name.partition("_")[0]
@@ -194,10 +195,11 @@ def _r2gen(path: Path, folder: Path, views: dict[str, str], texts: TextOptions, 
                     licence=_LICENCE,
                     patient=patient,
                 )
-                yield study, labels[place] if len(labels) == len(images) else None
+                yield study, labels[place] if len(labels) == len(images) else None, empty
 
 
-def _r2gen_row(record: Any, folder: Path, texts: TextOptions) -> tuple[str, Report, list[Path]]:
+def _r2gen_row(record: Any, folder: Path, texts: TextOptions) -> tuple[str, Report, list[Path], str]:
     record = object_of(record)
     images = [under(folder, str(name), "image_path") for name in listed(record, "image_path")]
-    return named(record, "id"), texts.report(text(record, "report"), None), images
+    written = text(record, "report")
+    return named(record, "id"), texts.report(written, None), images, why_empty(written)

@@ -43,7 +43,7 @@ from verl_cxr.data.fields import listed, named, object_of, reported, text, under
 from verl_cxr.data.found import FoundStudy
 from verl_cxr.data.funnel import Line
 from verl_cxr.data.json_items import json_items
-from verl_cxr.data.report_text import TextOptions
+from verl_cxr.data.report_text import ALL_PRIOR, TextOptions
 from verl_cxr.files import RecordError
 from verl_cxr.study import View
 
@@ -54,7 +54,12 @@ _VIEW_OF: dict[str, View] = {"PA": "PA", "AP": "AP", "LATERAL": "LATERAL", "LL":
 _PATIENT = re.compile(r"(?:^|/)(p\d{8})/")
 _NO_TEXT, _LATERAL = "findings that are no text", "lateral view"
 
-FUNNEL = (Line("films listed"), Line(_LATERAL, dropped=True), Line(_NO_TEXT, dropped=True))
+FUNNEL = (
+    Line("films listed"),
+    Line(_LATERAL, dropped=True),
+    Line(_NO_TEXT, dropped=True),
+    Line(ALL_PRIOR, dropped=True),
+)
 
 
 @adapter("llava_rad")
@@ -97,7 +102,7 @@ def llava_rad(
                 if study.view == "LATERAL" and not context.lateral:
                     context.funnel.drop(_LATERAL)
                 elif not study.report.text:
-                    context.funnel.drop(_NO_TEXT)
+                    context.funnel.drop(ALL_PRIOR if _findings(item) else _NO_TEXT)
                 else:
                     yield study
 

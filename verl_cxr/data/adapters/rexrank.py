@@ -43,17 +43,18 @@ from verl_cxr.data.fields import listed, named, object_of, reported, text, under
 from verl_cxr.data.found import FoundStudy
 from verl_cxr.data.funnel import Line
 from verl_cxr.data.json_items import json_members
+from verl_cxr.data.report_text import NO_SECTION
 from verl_cxr.study import Report, View
 
 __all__ = ["rexrank"]
 
-_LATERAL, _NO_SECTION = "lateral view", "neither findings nor impression"
+_LATERAL = "lateral view"
 
 FUNNEL = (
     Line("reports"),
     Line("reports whose views cannot be told"),
     Line(_LATERAL, dropped=True),
-    Line(_NO_SECTION, dropped=True),
+    Line(NO_SECTION, dropped=True),
 )
 
 
@@ -87,7 +88,7 @@ def rexrank(
             if study.view == "LATERAL" and not context.lateral:
                 context.funnel.drop(_LATERAL)
             elif not study.report.text:
-                context.funnel.drop(_NO_SECTION)
+                context.funnel.drop(NO_SECTION)
             else:
                 yield study
 
