@@ -148,7 +148,7 @@ def _members(path: Path, context: BuildContext, opening: str) -> Iterator[tuple[
         try:
             if reader.peek() != opening:
                 wanted = "an array" if opening == "[" else "an object"
-                found = kind_of(_first_kind(reader.peek()))
+                found = kind_of(_sample_of(reader.peek()))
                 raise RecordError("", f"the file must hold {wanted}, not {found}", file=str(path))
             reader.at += 1
             if reader.peek() == closing:
@@ -171,7 +171,7 @@ def _members(path: Path, context: BuildContext, opening: str) -> Iterator[tuple[
             context.problem(path, row, "", f"not JSON from here on, the rest is lost: {error}")
 
 
-def _first_kind(character: str) -> Any:
+def _sample_of(character: str) -> Any:
     return {"[": [], "{": {}, '"': "", "t": True, "f": False, "n": None, "": None}.get(character, 0)
 
 
