@@ -56,6 +56,15 @@ def test_items_are_those_of_the_whole(folder, items, chunk, indent, plain):
         assert list(json_items(path, context(strict=True))) == list(enumerate(whole, start=1))
 
 
+@pytest.mark.parametrize("chunk", range(1, 12))
+@pytest.mark.parametrize("number", ["12", "1.5", "-1.25e-12", "1E+5", "1e5", "0.0", "-7"])
+def test_numbers_that_a_chunk_cuts(folder, number, chunk):
+    path = folder / "numbers.json"
+    path.write_text(f"[{number},{number} , {number}]")
+    with patch.object(module, "_CHUNK", chunk):
+        assert [item for _, item in json_items(path, context(strict=True))] == [float(number)] * 3
+
+
 @given(members=st.dictionaries(st.text(max_size=8), VALUES, max_size=5), chunk=st.integers(1, 40))
 def test_members_are_those_of_the_whole(folder, members, chunk):
     path = folder / "o.json"

@@ -38,6 +38,7 @@ _LARGEST = 64 << 20  # characters of one member
 _DOCUMENT = 256 << 20  # bytes
 _NEAR_END = 64  # characters; an error so near the end may be a member that goes on in the next chunk
 _SPACE = re.compile(r"[ \t\r\n]*")
+_NUMBER_GOES_ON = re.compile(r"[-+.eE0-9]*")
 _DECODER = json.JSONDecoder()
 
 
@@ -128,8 +129,8 @@ class _Reader:
                 if not cut or not self._may_grow() or not self.more():
                     raise
                 continue
-            # A number at the end of the window may have more digits.
-            if end < len(self.text) or self.ended:
+            # A number may go on in the next chunk: 1 may become 12, 1.5 or 1e5.
+            if self.ended or not _NUMBER_GOES_ON.fullmatch(self.text, end):
                 self.at = end
                 return value
             self.more()
