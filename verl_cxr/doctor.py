@@ -133,6 +133,7 @@ FEATURES = (
     Feature("report metrics: verl-cxr evaluate", ("eval",)),
     Feature("films as DICOM", ("dicom",)),
     Feature("anatomy masks of the evidence tools", ("tools",)),
+    Feature("lung boxes without weights: masks=haar", ("haar",)),
     Feature("develop: make lint, make test", ("dev",)),
 )
 

@@ -13,20 +13,37 @@
 # limitations under the License.
 """Deterministic measurements of a frontal film, and the validity gate that decides whether they may be shown."""
 
-from verl_cxr.measure.evidence import Evidence, EvidenceError
+from verl_cxr.measure.evidence import Evidence, EvidenceError, gather, judge
 from verl_cxr.measure.gate import GateDecision, GateError, GateReason
+from verl_cxr.measure.masks import MASK_BACKENDS, MaskBackend, MaskError, Outlines, make_masks
 from verl_cxr.measure.measurement import MEASUREMENTS, TITLES, UNITS, Line, Measurement, MeasurementError
+from verl_cxr.measure.thresholds import Thresholds
+from verl_cxr.measure.view import VIEW_BACKENDS, ViewBackend, ViewError, ViewReading, certain, make_view
 
 __all__ = [
+    "MASK_BACKENDS",
     "MEASUREMENTS",
     "TITLES",
     "UNITS",
+    "VIEW_BACKENDS",
     "Evidence",
     "EvidenceError",
     "GateDecision",
     "GateError",
     "GateReason",
     "Line",
+    "MaskBackend",
+    "MaskError",
     "Measurement",
     "MeasurementError",
+    "Outlines",
+    "Thresholds",
+    "ViewBackend",
+    "ViewError",
+    "ViewReading",
+    "certain",
+    "gather",
+    "judge",
+    "make_masks",
+    "make_view",
 ]

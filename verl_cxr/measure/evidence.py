@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the backend measured on one film, what of it may be shown, and the text that tells the policy so.
+"""What was measured on one film, what of it may be shown, and the text that tells the policy so.
 
 Missing is not normal: a measurement that is withheld is named, with the reason, and the text says that nothing follows
 from its absence. No number of a withheld measurement, or of the gate's own checks, is in the text.
@@ -24,10 +24,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verl_cxr.files import RecordError, kind_of
+from verl_cxr.film import Film
+from verl_cxr.measure.chest import read_chest
+from verl_cxr.measure.ctr import cardiothoracic_ratio
 from verl_cxr.measure.gate import GateDecision, GateReason
+from verl_cxr.measure.lfa import lung_field_asymmetry
+from verl_cxr.measure.masks.outlines import MaskBackend, Outlines
 from verl_cxr.measure.measurement import MEASUREMENTS, TITLES, Measurement, MeasurementName
+from verl_cxr.measure.projection import check_view
+from verl_cxr.measure.quality import check_quality
+from verl_cxr.measure.shift import thoracic_shift
+from verl_cxr.measure.thresholds import DEFAULT, Thresholds
+from verl_cxr.measure.view.reading import ViewBackend, ViewReading
 
-__all__ = ["Evidence", "EvidenceError"]
+__all__ = ["Evidence", "EvidenceError", "gather", "judge"]
 
 _MISSING = "Unavailable does not mean normal: nothing follows from it, and no value may be assumed."
 _NOT_DERIVED = "it could not be derived from the outlines"
@@ -108,6 +118,56 @@ class Evidence:
             "withheld": [measurement.to_dict() for measurement in self.withheld],
             "backends": dict(self.backends),
         }
+
+
+def gather(film: Film, *, masks: MaskBackend, view: ViewBackend, thresholds: Thresholds = DEFAULT) -> Evidence:
+    """Measure a film, and decide what of it may be shown.
+
+    Raises:
+        MaskError, ViewError: a backend failed. That a film cannot be measured is no error, but evidence.
+    """
+    return judge(film, masks.outline(film), view.read(film), thresholds, view_backend=view.name)
+
+
+def judge(
+    film: Film, outlines: Outlines, reading: ViewReading, thresholds: Thresholds = DEFAULT, *, view_backend: str
+) -> Evidence:
+    """`gather` on what the backends have said already.
+
+    Measurements are taken on whatever the masks allow, the gate's own verdict apart: the log and the reward know them.
+    """
+    chest = read_chest(outlines, cardiomediastinum=thresholds.cardiomediastinum)
+    taken = (cardiothoracic_ratio(chest), lung_field_asymmetry(chest), thoracic_shift(chest))
+    found = tuple(measurement for measurement in taken if measurement is not None)
+    quality = check_quality(
+        chest,
+        outlines,
+        thresholds,
+        ratio=taken[0].value if taken[0] else None,
+        pixel_aspect=_grid_aspect(film, outlines),
+    )
+    reasons = (*check_view(reading, thresholds), *quality.film)
+    decision = GateDecision(
+        open=not reasons or not thresholds.enabled,
+        reasons=tuple(dict.fromkeys(reasons)),
+        view=reading.view,
+        withheld={name: tuple(single) for name, single in quality.single.items()},
+        forced=not thresholds.enabled,
+        details=quality.details | {f"p({name})": p for name, p in (reading.probabilities or {}).items()},
+    )
+    return Evidence(
+        decision=decision,
+        exposed=tuple(measurement for measurement in found if decision.allows(measurement.name)),
+        withheld=tuple(measurement for measurement in found if not decision.allows(measurement.name)),
+        backends={"masks": outlines.backend, "view": view_backend},
+    )
+
+
+def _grid_aspect(film: Film, outlines: Outlines) -> float:
+    """Height over width, on the patient, of a pixel of the outlines' grid."""
+    rows, columns = outlines.grid
+    row_mm, column_mm = film.spacing or (1.0, 1.0)
+    return (row_mm * outlines.height / rows) / (column_mm * outlines.width / columns)
 
 
 def _measurements(record: Mapping[str, Any], key: str) -> tuple[Measurement, ...]:

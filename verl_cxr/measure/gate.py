@@ -51,6 +51,7 @@ class GateReason(str, Enum):
     SHAPE_IMPLAUSIBLE = "shape_implausible"
     OVERLAP = "overlap"
     ORDER = "order"
+    SIDE_UNKNOWN = "side_unknown"
     HEART_POSITION = "heart_position"
     WIDTH_IMPLAUSIBLE = "width_implausible"
     LOW_CONFIDENCE = "low_confidence"
@@ -76,8 +77,9 @@ _PHRASES = {
     GateReason.SHAPE_IMPLAUSIBLE: "the outline of a structure has an implausible shape",
     GateReason.OVERLAP: "outlines that must not overlap do",
     GateReason.ORDER: "the outlined structures are not where they belong",
+    GateReason.SIDE_UNKNOWN: "it is not known which lung is the right one",
     GateReason.HEART_POSITION: "the outlined heart is not between the lungs",
-    GateReason.WIDTH_IMPLAUSIBLE: "the outlined heart is as wide as the thorax",
+    GateReason.WIDTH_IMPLAUSIBLE: "the width of the outlined heart cannot be right",
     GateReason.LOW_CONFIDENCE: "the outlines are too uncertain",
     GateReason.DEGRADED: "the outlines are too coarse for a measurement",
 }
