@@ -37,6 +37,9 @@ COMMANDS = {
     "data": LazyCommand("verl_cxr.commands.data:app", "Build data sets for training."),
     "evaluate": LazyCommand("verl_cxr.commands.evaluate:app", "Score predicted reports as papers do."),
     "facts": LazyCommand("verl_cxr.commands.facts:app", "Get RadGraph's weights, and read references in advance."),
+    "measure": LazyCommand(
+        "verl_cxr.commands.measure:measure", "Measure films, and say what the validity gate allows."
+    ),
     "score": LazyCommand("verl_cxr.commands.score:score", "Score responses with a reward, outside of training."),
 }
 

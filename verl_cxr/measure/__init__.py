@@ -17,7 +17,7 @@ from verl_cxr.measure.evidence import Evidence, EvidenceError, gather, judge
 from verl_cxr.measure.gate import GateDecision, GateError, GateReason
 from verl_cxr.measure.masks import MASK_BACKENDS, MaskBackend, MaskError, Outlines, make_masks
 from verl_cxr.measure.measurement import MEASUREMENTS, TITLES, UNITS, Line, Measurement, MeasurementError
-from verl_cxr.measure.thresholds import Thresholds
+from verl_cxr.measure.thresholds import Thresholds, load_thresholds
 from verl_cxr.measure.view import VIEW_BACKENDS, ViewBackend, ViewError, ViewReading, certain, make_view
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "certain",
     "gather",
     "judge",
+    "load_thresholds",
     "make_masks",
     "make_view",
 ]

@@ -46,7 +46,7 @@ def cardiothoracic_ratio(chest: Chest) -> Measurement | None:
         structures=(chest.heart.name, chest.right.name, chest.left.name),
         approximate=chest.heart.name != HEART,
         lines=(
-            Line("thorax", thorax.first[at] / columns, y, thorax.last[at] / columns, y),
+            Line("thorax", int(thorax.first[at]) / columns, y, int(thorax.last[at]) / columns, y),
             Line("heart", x1 / columns, right_y, middle, right_y),
             Line("heart", middle, left_y, x2 / columns, left_y),
             Line("midline", middle, top / rows, middle, bottom / rows),

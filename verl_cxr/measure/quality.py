@@ -89,14 +89,14 @@ def _lungs(quality: Quality, chest: Chest, thresholds: Thresholds, pixel_aspect:
         details |= {f"{name} area": area, f"{name} minor parts": part.minor, f"{name} solidity": solid}
         if part.minor > thresholds.fragment:
             film.append(GateReason.MASK_FRAGMENTED)
-        if area < thresholds.one_lung_area:
+        if area < thresholds.least_lung_area:
             film.append(GateReason.AREA_IMPLAUSIBLE)
         if solid < thresholds.lung_solidity:
             film.append(GateReason.SHAPE_IMPLAUSIBLE)
     if chest.right is None or chest.left is None:
         return
     low, high = thresholds.lung_area
-    if not low <= sum(areas) <= high:
+    if not low <= max(areas) <= high:
         film.append(GateReason.AREA_IMPLAUSIBLE)
     overlap = _shared(chest.right, chest.left) / (min(areas) * film_area)
     (right_x, right_y), (left_x, left_y) = centroid(chest.right.mask), centroid(chest.left.mask)

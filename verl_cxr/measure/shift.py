@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from verl_cxr.measure.chest import Chest
-from verl_cxr.measure.masks.outlines import CARDIOMEDIASTINUM
+from verl_cxr.measure.masks.outlines import CARDIOMEDIASTINUM, HEART
 from verl_cxr.measure.measurement import UNITS, Line, Measurement
 from verl_cxr.measure.shape import spans
 
@@ -57,7 +57,7 @@ def thoracic_shift(chest: Chest) -> Measurement | None:
         value=(mediastinum - midline) / chest.thorax.width,
         unit=UNITS["shift"],
         structures=tuple(used),
-        approximate=chest.axis.name == CARDIOMEDIASTINUM and chest.heart is None,
+        approximate=chest.axis.name == CARDIOMEDIASTINUM and not (chest.heart and chest.heart.name == HEART),
         lines=(
             Line("midline", midline / width, top / height, midline / width, bottom / height),
             Line("mediastinum", mediastinum / width, top / height, mediastinum / width, bottom / height),

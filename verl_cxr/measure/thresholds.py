@@ -14,19 +14,23 @@
 """The numbers of the validity gate. They belong to a mask backend: what a lung mask includes differs between them.
 
 ``hydra_configs/gate`` holds one file a backend. The defaults suit masks of the visible lung fields drawn by people;
-they lie outside the ranges of 427 such masks (p1 to p99: lung area 0.20 to 0.57 of the film, solidity of the right lung
-0.79 to 0.97, minor parts up to 0.004). None of them compares one lung with the other.
+they lie outside the ranges of 427 such masks (p1 to p99: both lungs 0.20 to 0.57 of the film, solidity of the right
+lung 0.79 to 0.97, minor parts up to 0.004). None of them compares one lung with the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from verl_cxr.geometry import is_number
 
-__all__ = ["DEFAULT", "Thresholds"]
+__all__ = ["DEFAULT", "Thresholds", "load_thresholds"]
 
 Range = tuple[float, float]
 _SCOPES = ("measurement", "film")
@@ -44,15 +48,16 @@ class Thresholds:
             the view is uncertain.
         other_reject: from this probability of "no chest film" on it is none.
         orientation_reject: from this probability on a film is rotated, inverted or flipped.
-        lung_area: both lungs, fraction of the film's area.
-        one_lung_area: least area of one lung, fraction of the film's area.
+        lung_area: the larger lung, fraction of the film's area. The other may have collapsed.
+        least_lung_area: any lung, fraction of the film's area.
         heart_area: fraction of the film's area.
         fragment: largest share of a structure outside its largest part.
         lung_solidity, heart_solidity: least area over that of the convex hull.
         lung_overlap: largest share of the smaller lung that lies in the other.
         heart_overlap: largest share of the heart that lies in the lungs; None where lung masks include the lung behind
             the heart.
-        tilt_degrees: largest angle between the horizontal and the line that joins the lungs.
+        tilt_degrees: largest angle between the horizontal and the line that joins the lungs; a collapsed lung tilts it
+            too, by less.
         heart_level: centre of the heart, 0 at the top of the lungs and 1 at their bottom.
         flip_margin: how far the heart's centre may lie on the right of the mediastinum, fraction of the thorax width.
         ctr: plausible ratios; beyond, the masks are wrong.
@@ -68,15 +73,15 @@ class Thresholds:
     pa_reject: float = 0.1
     other_reject: float = 0.5
     orientation_reject: float = 0.5
-    lung_area: Range = (0.15, 0.65)
-    one_lung_area: float = 0.03
+    lung_area: Range = (0.07, 0.40)
+    least_lung_area: float = 0.005
     heart_area: Range = (0.02, 0.30)
     fragment: float = 0.05
     lung_solidity: float = 0.65
     heart_solidity: float = 0.80
     lung_overlap: float = 0.02
     heart_overlap: float | None = 0.10
-    tilt_degrees: float = 25.0
+    tilt_degrees: float = 40.0
     heart_level: Range = (0.35, 1.10)
     flip_margin: float = 0.01
     ctr: Range = (0.25, 0.90)
@@ -124,3 +129,28 @@ def _require(holds: bool, name: str, value: object, right: str) -> None:
 
 DEFAULT = Thresholds()
 """For masks of the visible lung fields, drawn by people."""
+
+
+def load_thresholds(name_or_path: str, overrides: Mapping[str, Any] = {}) -> Thresholds:
+    """The thresholds of ``hydra_configs/gate``, or of a file of one's own (``.yaml``), with some of them replaced.
+
+    Raises:
+        FileNotFoundError: no such thresholds.
+        ValueError: the file, or a replacement, is not what it should be.
+    """
+    if name_or_path.endswith((".yaml", ".yml")):
+        text = Path(name_or_path).expanduser().read_text(encoding="utf-8")
+    else:
+        folder = resources.files("hydra_configs") / "gate"
+        file = folder / f"{name_or_path}.yaml"
+        if not file.is_file():
+            known = ", ".join(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir()))
+            raise FileNotFoundError(f"no gate {name_or_path!r}: use one of {known}, or a .yaml file of your own")
+        text = file.read_text(encoding="utf-8")
+    try:
+        options = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"gate {name_or_path}: no YAML: {error}") from None
+    if not isinstance(options, dict):
+        raise ValueError(f"gate {name_or_path}: must hold thresholds by name")
+    return Thresholds.from_mapping(options | dict(overrides))

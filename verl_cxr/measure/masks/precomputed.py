@@ -27,6 +27,7 @@ lung on the image's left is taken for the right one, and the result says that th
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,12 +41,13 @@ from scipy import ndimage
 
 from verl_cxr.anatomy import load_vocabulary
 from verl_cxr.film import MAX_PIXELS, Film
-from verl_cxr.measure.masks.outlines import LEFT_LUNG, LUNGS, RIGHT_LUNG, MaskError, Outlines
+from verl_cxr.measure.masks.outlines import HEART, LEFT_LUNG, LUNGS, RIGHT_LUNG, MaskError, Outlines
 from verl_cxr.measure.masks.rle import decode_rle
 from verl_cxr.measure.shape import Mask, centroid
 
-__all__ = ["PrecomputedMasks", "outlines_of", "read_mask_file", "read_mask_folder"]
+__all__ = ["PrecomputedMasks", "is_one_film", "outlines_of", "read_mask_file", "read_mask_folder"]
 
+_SUFFIXES = (".npz", ".json", ".png")
 _ASPECT_SLACK = 0.02
 _SMALLER_LUNG = 0.05  # of the larger one: a part with less is no second lung
 
@@ -56,6 +58,7 @@ class PrecomputedMasks:
     Args:
         folder: see the module.
         stretched: accept masks of another shape than the film, such as the 512 x 512 of a network.
+        one_film: the folder itself holds ``right_lung.png`` and its likes, of one film, whatever that is named.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -63,8 +66,8 @@ class PrecomputedMasks:
 
     name = "precomputed"
 
-    def __init__(self, folder: str | Path, *, stretched: bool = False) -> None:
-        self.folder, self.stretched = Path(folder).expanduser(), stretched
+    def __init__(self, folder: str | Path, *, stretched: bool = False, one_film: bool = False) -> None:
+        self.folder, self.stretched, self.one_film = Path(folder).expanduser(), stretched, one_film
         if not self.folder.is_dir():
             raise FileNotFoundError(f"no folder of masks at {self.folder}")
 
@@ -85,12 +88,35 @@ class PrecomputedMasks:
                 )
         return outlines_of(masks, confidence, width=width, height=height)
 
+    def names(self) -> list[str]:
+        """The names of the films that the folder has masks of."""
+        if self.one_film:
+            return [self.folder.resolve().name]
+        entries = list(self.folder.iterdir())
+        names = {entry.name for entry in entries if entry.is_dir()}
+        names |= {file.stem.rpartition("__")[0] or file.stem for file in entries if file.suffix in _SUFFIXES}
+        return sorted(names)
+
+    def blank_film(self, name: str) -> Film:
+        """A black film in place of one that is not at hand, as large as its masks.
+
+        Raises:
+            MaskError: there are no masks of that name, or they are damaged.
+        """
+        masks, _ = self._find(name)
+        if not masks:
+            raise MaskError(f"{self.folder}: no masks of {name}")
+        pixels = np.zeros(next(iter(masks.values())).shape, dtype=np.uint8)
+        return Film(pixels, None, None, self.folder / name, hashlib.sha256(name.encode()).hexdigest())
+
     def _find(self, stem: str) -> tuple[dict[str, Mask], dict[str, float]]:
+        if self.one_film:
+            return read_mask_folder(self.folder), {}
         if (folder := self.folder / stem).is_dir():
             return read_mask_folder(folder), {}
         if files := sorted(self.folder.glob(f"{_literal(stem)}__*.png")):
             return _distinct({file: file.stem[len(stem) + 2 :] for file in files}), {}
-        for suffix in (".npz", ".json", ".png"):
+        for suffix in _SUFFIXES:
             if (file := self.folder / f"{stem}{suffix}").is_file():
                 return read_mask_file(file)
         return {}, {}
@@ -105,6 +131,11 @@ def outlines_of(
         found |= _parted(found[LUNGS])
         assumed = RIGHT_LUNG in found
     return Outlines(found, width, height, PrecomputedMasks.name, confidence, sides_assumed=assumed)
+
+
+def is_one_film(folder: Path) -> bool:
+    """Whether a folder holds the masks of one film, named by structure alone."""
+    return any(_canonical(file.stem) in (RIGHT_LUNG, LEFT_LUNG, LUNGS, HEART) for file in folder.glob("*.png"))
 
 
 def read_mask_folder(folder: Path) -> dict[str, Mask]:
