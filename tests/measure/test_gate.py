@@ -38,6 +38,7 @@ from verl_cxr.measure import (
     judge,
     load_thresholds,
 )
+from verl_cxr.measure.shape import solidity
 
 PA = certain("PA")
 DEFAULT = Thresholds()
@@ -338,3 +339,16 @@ def test_no_digit_at_all_is_said_of_a_film_that_is_not_pa(seed, view):
         film_of(phantom), outlines(phantom.masks), certain(view), load_thresholds("phantom"), view_backend="v2"
     )
     assert not re.search(r"\d", evidence.observation())
+
+
+def test_the_solidity_of_shapes():
+    square = np.zeros((60, 60), dtype=bool)
+    square[10:50, 10:50] = True
+    assert solidity(square) == 1.0
+    notched = square.copy()
+    notched[20:40, 10:30] = False  # a quarter of it, from the side
+    assert solidity(notched) == pytest.approx(0.75)
+    assert solidity(notched, beside=square) == 1.0  # the notch is another structure's
+    assert solidity(notched, beside=~square) == pytest.approx(0.75)
+    stretched = np.repeat(notched, 3, axis=0)
+    assert solidity(stretched) == pytest.approx(0.75)

@@ -92,7 +92,7 @@ class Evidence:
         Raises:
             RecordError: `EvidenceError` and its likes; a field is missing, has the wrong type, or is impossible.
         """
-        decision, backends = record.get("decision"), record.get("backends") or {}
+        decision, backends = record.get("decision"), record.get("backends", {})
         if not isinstance(decision, dict):
             raise EvidenceError("decision", f"must be an object, not {kind_of(decision)}")
         if not isinstance(backends, dict) or not all(isinstance(value, str) for value in backends.values()):
@@ -171,7 +171,7 @@ def _grid_aspect(film: Film, outlines: Outlines) -> float:
 
 
 def _measurements(record: Mapping[str, Any], key: str) -> tuple[Measurement, ...]:
-    values = record.get(key) or []
+    values = record.get(key, [])
     if not isinstance(values, list):
         raise EvidenceError(key, f"must be a list of measurements, not {kind_of(values)}")
     found = []

@@ -123,7 +123,7 @@ class GateDecision:
         for key in ("open", "forced"):
             if not isinstance(record.get(key, False if key == "forced" else None), bool):
                 raise GateError(key, f"must be true or false, not {kind_of(record.get(key))}")
-        view, withheld, details = record.get("view"), record.get("withheld") or {}, record.get("details") or {}
+        view, withheld, details = record.get("view"), record.get("withheld", {}), record.get("details", {})
         if view is not None and not isinstance(view, str):
             raise GateError("view", f"must be text or null, not {kind_of(view)}")
         for key, value in (("withheld", withheld), ("details", details)):
@@ -133,7 +133,7 @@ class GateDecision:
             raise GateError("withheld", f"{sorted(unknown)[0]!r} is not one of {', '.join(MEASUREMENTS)}")
         return cls(
             open=record["open"],
-            reasons=_reasons(record.get("reasons") or [], "reasons"),
+            reasons=_reasons(record.get("reasons", []), "reasons"),
             view=view,
             withheld={
                 cast("MeasurementName", name): _reasons(reasons, f"withheld.{name}")

@@ -83,7 +83,8 @@ class Measurement:
     def text(self) -> str:
         """The measurement as a prompt says it: title, value to two places, unit."""
         about = ", approximate" if self.approximate else ""
-        value = f"{self.value:.2f}" if self.name == "ctr" else f"{self.value:+.2f}"
+        rounded = round(self.value, 2) + 0.0  # no negative zero
+        value = f"{rounded:.2f}" if self.name == "ctr" else f"{rounded:+.2f}"
         return f"{TITLES[self.name]} {value} ({self.unit}; from {', '.join(self.structures)}{about})"
 
     @classmethod

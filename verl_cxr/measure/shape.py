@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 from scipy.spatial import ConvexHull, QhullError
-from skimage.draw import polygon
 
 __all__ = ["Mask", "Spans", "centroid", "extent", "main_part", "solidity", "spans"]
 
@@ -97,7 +96,18 @@ def solidity(mask: Mask, *, beside: Mask | None = None) -> float:
         return 1.0
     area, allowed = int(mask.sum()), 0
     if beside is not None:
-        corners = hull.points[hull.vertices]
-        inside = polygon(corners[:, 1] - 0.5, corners[:, 0] - 0.5, mask.shape)
-        allowed = int(np.count_nonzero(beside[inside] & ~mask[inside]))
+        allowed = int(np.count_nonzero(_inside(hull.points[hull.vertices], mask.shape) & beside & ~mask))
     return min(1.0, area / max(float(hull.volume) - allowed, 1.0))
+
+
+def _inside(corners: npt.NDArray[np.float64], shape: tuple[int, ...]) -> Mask:
+    """The pixels whose centres lie in a convex polygon; far faster than a general polygon's test."""
+    rows, columns = np.arange(shape[0]) + 0.5, np.arange(shape[1]) + 0.5
+    first, last = np.full(shape[0], np.inf), np.full(shape[0], -np.inf)
+    for (x1, y1), (x2, y2) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        crossed = np.flatnonzero((rows >= min(y1, y2)) & (rows <= max(y1, y2)))
+        if y1 != y2 and crossed.size:
+            x = x1 + (rows[crossed] - y1) * (x2 - x1) / (y2 - y1)
+            first[crossed] = np.minimum(first[crossed], x)
+            last[crossed] = np.maximum(last[crossed], x)
+    return np.asarray((columns >= first[:, None]) & (columns <= last[:, None]))
