@@ -19,9 +19,10 @@ import re
 from pathlib import Path
 
 import pytest
+from chests import mirrored
 from real_films import judged, organ_films, view_films
 
-from verl_cxr.measure import ViewReading, certain, judge, load_thresholds
+from verl_cxr.measure import Outlines, ViewReading, certain, judge, load_thresholds
 from verl_cxr.measure.drawing import draw_evidence
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -75,6 +76,19 @@ def test_a_view_that_is_not_known_closes_the_gate(organs):
         evidence = judge(film, outlines, ViewReading(), load_thresholds("retrocardiac"), view_backend="x")
         assert "view_unknown" in evidence.decision.reasons
         assert not evidence.exposed
+
+
+@pytest.mark.parametrize("relabelled", [False, True])
+def test_every_mirrored_film_is_refused(organs, relabelled):
+    """Also where a network has named the lungs by their place: the heart tells."""
+    for _, film, outlines, reading in organs:
+        if "left lung" in outlines.masks and "right lung" in outlines.masks:
+            flipped = Outlines(
+                mirrored(dict(outlines.masks), relabelled=relabelled), outlines.width, outlines.height, "precomputed"
+            )
+            evidence = judge(film, flipped, reading, load_thresholds("retrocardiac"), view_backend="x")
+            assert "flipped" in evidence.decision.reasons
+            assert not evidence.exposed
 
 
 def test_a_picture_of_a_real_film(views):

@@ -84,6 +84,7 @@ class Chest:
     Attributes:
         grid: (rows, columns) of every mask.
         heart: of the heart, or of heart and mediastinum where that was asked for.
+        silhouette: of the heart, or of heart and mediastinum: what tells on which side the heart lies.
         axis: the best of :data:`AXES`.
         thorax: None where no row shows both lungs.
         axis_rows: rows of the axis between the lungs' tops and the heart, the lower half of them: the level of the
@@ -95,6 +96,7 @@ class Chest:
     right: Part | None
     left: Part | None
     heart: Part | None
+    silhouette: Part | None
     axis: Part | None
     spine: Part | None
     thorax: Thorax | None
@@ -109,6 +111,16 @@ class Chest:
         edges = spans(self.axis.mask[top:bottom])
         return float((edges.first + edges.last).mean() / 2) if edges.rows.size else None
 
+    def heart_middle(self) -> float | None:
+        """Column of the heart's centre; of heart and mediastinum the lower half counts, which is the heart."""
+        if self.silhouette is None:
+            return None
+        mask = self.silhouette.mask
+        if self.silhouette.name != HEART:
+            _, top, _, bottom = extent(mask)
+            mask = mask[(top + bottom) // 2 :]
+        return centroid(mask)[0]
+
 
 def read_chest(outlines: Outlines, *, cardiomediastinum: bool = False) -> Chest:
     """Read the parts.
@@ -117,13 +129,24 @@ def read_chest(outlines: Outlines, *, cardiomediastinum: bool = False) -> Chest:
         cardiomediastinum: let a mask of heart and mediastinum stand for a missing heart.
     """
     right, left, heart = _part(outlines, RIGHT_LUNG), _part(outlines, LEFT_LUNG), _part(outlines, HEART)
-    alone = heart
-    if heart is None and cardiomediastinum:
-        heart = _part(outlines, CARDIOMEDIASTINUM)
+    alone, silhouette = heart, heart or _part(outlines, CARDIOMEDIASTINUM)
+    if cardiomediastinum:
+        heart = silhouette
     axis = next((part for name in AXES if (part := _part(outlines, name))), None)
     thorax = _thorax(right.mask, left.mask) if right and left else None
     rows, hidden = _axis_rows(right.mask, left.mask, alone) if right and left else ((0, outlines.grid[0]), True)
-    return Chest(outlines.grid, right, left, heart, axis, _part(outlines, _SPINE), thorax, rows, hidden)
+    return Chest(
+        grid=outlines.grid,
+        right=right,
+        left=left,
+        heart=heart,
+        silhouette=silhouette,
+        axis=axis,
+        spine=_part(outlines, _SPINE),
+        thorax=thorax,
+        axis_rows=rows,
+        axis_hidden=hidden,
+    )
 
 
 def _part(outlines: Outlines, name: str) -> Part | None:
@@ -157,9 +180,9 @@ def _lateral_bottom(lung: Mask, *, outer_is_left: bool) -> int:
 
 def _axis_rows(right: Mask, left: Mask, heart: Part | None) -> tuple[tuple[int, int], bool]:
     (_, top_right, _, bottom_right), (_, top_left, _, bottom_left) = extent(right), extent(left)
-    top, bottom = max(top_right, top_left), max(bottom_right, bottom_left)
-    height = bottom - min(top_right, top_left)
+    top, bottom = min(top_right, top_left), max(bottom_right, bottom_left)
+    height = bottom - top
     end = extent(heart.mask)[1] if heart else top + round(_UPPER * height)
-    hidden = end - top < max(2, _LEAST * height)
+    hidden = end - max(top_right, top_left) < max(2, _LEAST * height)
     end = max(end, top + 1)
     return ((top + end) // 2, end), hidden

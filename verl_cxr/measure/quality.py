@@ -117,19 +117,22 @@ def _sides(quality: Quality, chest: Chest, outlines: Outlines, thresholds: Thres
     if chest.right is None or chest.left is None:
         return
     swapped = centroid(chest.right.mask)[0] > centroid(chest.left.mask)[0]
-    heart_right = False
-    if chest.heart is not None and chest.heart.name == HEART and chest.thorax is not None:
-        axis = chest.axis_middle()
-        # Without a mediastinum the thorax's middle must do: then a heart that is pushed to the right is refused too.
-        middle = chest.thorax.middle if axis is None else axis
-        aside = (centroid(chest.heart.mask)[0] - middle) / chest.thorax.width
-        quality.details["heart beside mediastinum"] = aside
-        heart_right = aside < -thresholds.flip_margin
-        if swapped and aside > thresholds.flip_margin:
-            quality.film.append(GateReason.ORDER)  # the lungs say mirrored, the heart says not
-            return
-    if swapped or heart_right:
+    heart, axis = chest.heart_middle(), chest.axis_middle()
+    if heart is None or chest.thorax is None:
+        if swapped:
+            quality.film.append(GateReason.FLIPPED)
+        return
+    margin = thresholds.flip_margin
+    in_thorax = (heart - chest.thorax.middle) / chest.thorax.width
+    # A mediastinum that is pushed to the right takes the heart along: then the heart still lies left of it. A mask of
+    # both tells no more than the thorax does, for the aorta draws its upper part to the left.
+    alone = chest.silhouette is not None and chest.silhouette.name == HEART
+    beside = (heart - axis) / chest.thorax.width if alone and axis is not None else in_thorax
+    quality.details |= {"heart from midline": in_thorax, "heart from mediastinum": beside}
+    if beside < -margin or (in_thorax < -margin and beside < margin):
         quality.film.append(GateReason.FLIPPED)
+    elif swapped:  # where the heart lies on the left of the image's middle, the lungs and it contradict each other
+        quality.film.append(GateReason.ORDER if in_thorax > margin else GateReason.FLIPPED)
 
 
 def _heart(quality: Quality, chest: Chest, thresholds: Thresholds, ratio: float | None) -> list[GateReason]:

@@ -59,7 +59,8 @@ class Thresholds:
         tilt_degrees: largest angle between the horizontal and the line that joins the lungs; a collapsed lung tilts it
             too, by less.
         heart_level: centre of the heart, 0 at the top of the lungs and 1 at their bottom.
-        flip_margin: how far the heart's centre may lie on the right of the mediastinum, fraction of the thorax width.
+        flip_margin: how far the heart's centre may lie on the right of the thorax's middle and of the mediastinum,
+            fraction of the thorax width.
         ctr: plausible ratios; beyond, the masks are wrong.
         confidence: least mean probability inside a mask, where the backend knows it.
         assume_sides: accept lungs that were told apart by their place in the image alone.
