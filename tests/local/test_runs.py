@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from reward_plugins import cascade
 from verl_cxr.facts import make_scorer
@@ -156,6 +157,16 @@ def test_a_run_resumes_where_it_ended(two_steps: Run, two_more: Run) -> None:
     assert two_more.steps[3][DIFFERENCE] < 1e-5  # the rollout was given the weights of the checkpoint
 
 
+def test_a_checkpoint_holds_a_model_that_transformers_loads(two_more: Run, tiny_model: Path) -> None:
+    from transformers import Qwen3VLForConditionalGeneration
+
+    folder = two_more.folder / "outputs/local/cxr_grpo/global_step_4/actor/huggingface"
+    trained = Qwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).state_dict()
+    start = Qwen3VLForConditionalGeneration.from_pretrained(tiny_model, dtype=torch.float32).state_dict()
+    assert trained.keys() == start.keys()
+    assert any(not torch.equal(trained[name], start[name]) for name in start)
+
+
 TOOL = '''
 from PIL import Image
 from verl.tools.function_tool import function_tool
@@ -185,9 +196,6 @@ def test_two_ranks_share_rollouts_with_a_tool_that_returns_an_image(
         *SMALL,
         MEASURED,
         "trainer.total_training_steps=2",
-        "trainer.n_gpus_per_node=2",
-        "ray_kwargs.ray_init.num_gpus=2",
-        "ray_kwargs.ray_init.num_cpus=13",
         "data.max_prompt_length=400",
         "data.max_response_length=160",
         "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",
