@@ -38,6 +38,7 @@ from verl_cxr.data.films import look_at
 from verl_cxr.data.prompt import Stage, prompt_text
 from verl_cxr.film import FilmError, FilmHead, open_image
 from verl_cxr.geometry import Frame
+from verl_cxr.question import Question
 from verl_cxr.study import Study
 from verl_cxr.trace import TraceFormat, reference_trace, render
 
@@ -131,9 +132,9 @@ def check_film(study: Study, *, decode: bool = False) -> FilmHead:
     return film
 
 
-def split_name(study: Study) -> str:
-    """The study's split in MIMIC-CXR's words: train, validate, test, or the record's own; train if it names none."""
-    split = (study.split or "train").lower()
+def split_name(record: Study | Question) -> str:
+    """The record's split in MIMIC-CXR's words: train, validate, test, or its own; train if it names none."""
+    split = (record.split or "train").lower()
     return _SPLITS.get(split, split)
 
 

@@ -50,10 +50,12 @@ TAG_TOKENS = (
     "</tool_response>",
 )
 
-# What a merge may span, tried in this order: a digit, JSON scaffolding of the trace, a sentence, other plain text.
+# What a merge may span, tried in this order: a digit, JSON scaffolding of the trace, a tool's schema and scaffolding of
+# calls, a sentence, other plain text.
 _PIECES = (
     r"\d",
     r"\{\"region\": \"|\", \"box\": \[|\], \"finding\": \"|\"\}, |\"\}\]|\[(?=\{)|, (?=\d)",
+    r"\{\"type\": \"function\"[^\n]*|\{\"name\": \"|\", \"arguments\": \{\"?|\": \"|\"\}\}",
     r"[^\d{}\[\]\"<>\n.]+\.",
     r"[^\d{}\[\]\"<>\n.]+",
     r"[\n.]+",
