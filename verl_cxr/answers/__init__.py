@@ -29,7 +29,7 @@ from verl_cxr.answers.wording import contents, plain, words
 from verl_cxr.answers.zone import Place, Scope, scope_of, tagged
 from verl_cxr.question import Kind, Question, letter
 
-__all__ = ["Extracted", "Reason", "extract", "is_correct", "plain", "tagged"]
+__all__ = ["Extracted", "Reason", "extract", "is_correct", "plain", "tagged", "words"]
 
 _YES_NO = ("yes", "no")
 _NEGATIVE_QUESTION = frozenset({"normal", "clear", "unremarkable", "intact", "free", "no", "not", "without", "absent"})
