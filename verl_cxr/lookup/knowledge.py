@@ -77,18 +77,19 @@ class KnowledgeBase:
         if statements < 1:
             raise ValueError(f"statements={statements}: an answer holds one at least")
         self.statements = statements
+        place = path or "knowledge.yaml"
         packaged = resources.files("verl_cxr.lookup").joinpath("knowledge.yaml")
         text = (packaged if path is None else Path(path)).read_text(encoding="utf-8")
         try:
             self.sources, self.findings = _read(yaml.safe_load(text))
         except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
-            raise KnowledgeError(f"{path}: not a knowledge base: {type(error).__name__}: {error}") from None
+            raise KnowledgeError(f"{place}: not a knowledge base: {type(error).__name__}: {error}") from None
         self._places: dict[tuple[str, ...], Finding] = {}
         for finding in self.findings:
             for name in (finding.name, *finding.synonyms):
                 other = self._places.setdefault(_key(name), finding)
                 if other is not finding:
-                    raise KnowledgeError(f"{path}: {name!r} is a name of {other.name!r} and of {finding.name!r}")
+                    raise KnowledgeError(f"{place}: {name!r} is a name of {other.name!r} and of {finding.name!r}")
 
     def look_up(self, finding: str) -> LookupAnswer:
         """See :class:`~verl_cxr.lookup.answer.LookupBackend`."""

@@ -14,8 +14,8 @@
 """The look-up ``openai``: a language model on any server that speaks OpenAI's chat protocol, such as vLLM.
 
 What a model says has no citation, and its answer is stamped so. The server is not trusted to behave: one attempt has a
-time-out from end to end and a limit of bytes, attempts are few and further and further apart, and what fails in the end
-is a :class:`~verl_cxr.lookup.answer.LookupServiceError`, never an answer.
+time-out, which a trickle of bytes does not extend, and a limit of bytes; attempts are few and further and further
+apart; and what fails in the end is a :class:`~verl_cxr.lookup.answer.LookupServiceError`, never an answer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OpenAILookup:
         url: of the server, up to ``/v1``.
         model: as the server calls it.
         key_env: environment variable that holds the key; None sends none.
-        timeout: seconds of one attempt, from connecting to the last byte.
+        timeout: seconds without a byte, and seconds after which further bytes are too late.
         retries: further attempts after a time-out, a broken connection, status 408, 429 or 5xx, or a reply that cannot
             be read. Another status is final.
         backoff: seconds before the first further attempt; doubles with each.
@@ -96,7 +96,7 @@ class OpenAILookup:
 
     def look_up(self, finding: str) -> LookupAnswer:
         """See :class:`~verl_cxr.lookup.answer.LookupBackend`."""
-        asked = " ".join(finding.split())[:_ASKED]
+        asked = " ".join(finding.split())[:_ASKED].encode(errors="replace").decode()
         said = self._kept.get(asked.lower(), lambda: self._ask(asked))
         if said.strip(" .!").upper() == "UNKNOWN":
             return LookupAnswer(
@@ -136,7 +136,7 @@ class OpenAILookup:
         url = f"{self._url}/chat/completions"
         reply = bytearray()
         with self._client.stream("POST", url, content=body, headers=headers) as response:
-            for chunk in response.iter_raw(1 << 16):
+            for chunk in response.iter_raw():
                 reply += chunk
                 if len(reply) > _BYTES:
                     raise TransientError(f"the reply is longer than {_BYTES} bytes")
