@@ -114,7 +114,7 @@ def test_what_is_not_a_matter_of_the_response_stops_the_run(reported: list[str])
         run(make(), finished(other))
     with pytest.raises(ValueError, match="turns"):
         run(make(), finished(None, trajectory='{"id": "heart"}'))
-    with pytest.raises(ValueError, match="question"):
+    with pytest.raises(ValueError, match="field 'kind': missing"):
         run(make(), finished(rollout(), truth='{"id": "heart"}'))
     assert len(reported) == 3
     assert all(cause.startswith("AccuracyGateRewardManager could not score a rollout: ") for cause in reported)
