@@ -36,7 +36,7 @@ RL, SFT = "ppo_trainer", "sft_trainer_engine"
 RECIPES = {"cxr_sft": SFT, "cxr_cold_start": SFT, "cxr_grpo": RL}
 SCALES = ("node8", "multinode", "megatron", "local")
 GROUPS = ("facts", "trace", "reward")  # chosen below cxr
-EVIDENCE = ("masks", "view", "gate")  # the same, by the recipes that measure; see tests/measure
+EVIDENCE = ("masks", "view", "gate", "lookup")  # the same, by the recipes that measure; see tests/measure
 DATA = ("cxr.data=/data", "cxr.model=/model")
 
 
