@@ -206,6 +206,13 @@ def test_a_table_of_ones_own_with_bands_of_a_mask_backend(tmp_path: Path) -> Non
     assert measure.states(0.55, "cxas") == {"normal"}
 
 
+def test_a_real_mediastinum_lies_a_little_to_the_left() -> None:
+    shift = TABLE.measures["shift"]
+    assert shift.states(0.033) == {"central"}
+    assert shift.states(0.06) == {"central", "to_left"}
+    assert shift.states(0.06, "phantom") == {"to_left"}
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
