@@ -1,9 +1,10 @@
 # make demo    set up, then the main job on this machine (at most 20 minutes on 2 cores)
+# make demo-agent  set up, then the evidence agent on this machine (at most 20 minutes on 2 cores)
 # make test    set up, then all tests
 # make bench   set up, then the benchmarks (their numbers are printed, never asserted by the tests)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint clean
+.PHONY: help setup demo demo-agent test bench lint clean
 SHELL := /bin/bash
 # the first interpreter that runs and is of a version we support; a name on the path may be a stub that does not
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))
@@ -27,6 +28,9 @@ $(STAMP): pyproject.toml constraints-cpu.txt
 
 demo: setup
 	$(BIN)/verl-cxr demo --out outputs/demo
+
+demo-agent: setup
+	$(BIN)/verl-cxr demo-agent --out outputs/demo-agent
 
 test: setup
 	$(BIN)/python -m pytest

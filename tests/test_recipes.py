@@ -28,12 +28,16 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 import hydra_configs
 from reward_plugins.options import CascadeOptions
+from tool_plugins.options import TOOLS, AgentOptions
 from verl_cxr.data.datasets import StudyOptions
 from verl_cxr.data.prompt import Stage
 
 ROOT = Path(next(iter(hydra_configs.__path__)))
 RL, SFT = "ppo_trainer", "sft_trainer_engine"
-RECIPES = {"cxr_sft": SFT, "cxr_cold_start": SFT, "cxr_grpo": RL}
+STUDIES = {"cxr_sft": SFT, "cxr_cold_start": SFT, "cxr_grpo": RL}  # recipes that read grounded studies
+AGENTS = {"x_ragent_sft": SFT, "x_ragent_grpo": RL}  # recipes that read questions
+RECIPES = STUDIES | AGENTS
+FIRST = {"cxr_sft", "x_ragent_sft"}  # they know what they start from
 SCALES = ("node8", "multinode", "megatron", "local")
 GROUPS = ("facts", "trace", "reward")  # chosen below cxr
 EVIDENCE = ("masks", "view", "gate", "lookup")  # the same, by the recipes that measure; see tests/measure
@@ -67,9 +71,12 @@ def test_the_tables_here_name_every_file() -> None:
         "recipe",
         "scale",
         "stage",
+        "agent",
+        "evidence",
         *GROUPS,
         *EVIDENCE,
     }
+    assert names("evidence") == ["full", "local", "none"]
     assert names("stage") == ["rl", "sft"]  # each is composed by every recipe of its kind
 
 
@@ -117,7 +124,8 @@ def test_verl_accepts_a_supervised_recipe(name: str, scale: str | None) -> None:
     assert engine.strategy == "fsdp2"
     for section in (config.optim, config.checkpoint, config.profiler):
         omega_conf_to_dataclass(section)
-    at(config, data__messages_key="messages", data__train_files=f"/data/{name.removeprefix('cxr_')}_train.parquet")
+    at(config, data__messages_key="messages", data__train_files=f"/data/{config.cxr.stage}_train.parquet")
+    assert config.cxr.stage == ("agent_sft" if name in AGENTS else name.removeprefix("cxr_"))
 
 
 @pytest.mark.parametrize(("group", "choice"), [(group, choice) for group in GROUPS for choice in names(group)])
@@ -133,7 +141,7 @@ def test_the_reward_file_holds_every_option_with_its_default() -> None:
     assert all("#" in line for line in (ROOT / "reward" / "cascade.yaml").read_text().splitlines())
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", STUDIES)
 def test_studies_may_be_read_from_jsonl(name: str) -> None:
     overrides = ["cxr.data=/mine/studies.jsonl", "data.studies.validate_fraction=0.1"]
     config = compose(RECIPES[name], overrides=[f"+recipe={name}", "cxr.model=/model", *overrides])
@@ -189,6 +197,99 @@ def test_paper_a_supervised_stages() -> None:
     at(cold_start, data__train_batch_size=64, optim__lr=5e-6, trainer__total_epochs=1, **shared)
 
 
+def test_paper_b_supervised_training() -> None:
+    """Agentic SFT: lr 1e-5, batch 16, 8192 tokens, 1 epoch, policy tokens only, vision encoder frozen."""
+    at(
+        recipe("x_ragent_sft", "+scale=node8"),
+        data__train_batch_size=16,
+        data__max_length=8192,
+        data__custom_cls__name="AgentSFTDataset",
+        data__agent_tools=["region_parse", "roi_crop", "evidence_lookup"],
+        optim__lr=1e-5,
+        trainer__total_epochs=1,
+        model__external_lib="verl_cxr.frozen_vision",
+    )
+
+
+def test_paper_b_reinforcement_learning() -> None:
+    """GRPO: 300 steps, 16 prompts, G = 4, lr 2e-6, clip 0.2, KL 0.01; lambda 0.5 and 0.05, K_max 5, two turns."""
+    config = recipe("x_ragent_grpo", "+scale=node8")
+    at(
+        config,
+        algorithm__adv_estimator="grpo",
+        algorithm__norm_adv_by_std_in_grpo=True,
+        algorithm__use_kl_in_reward=False,
+        data__train_batch_size=16,
+        trainer__total_training_steps=300,
+        cxr__reward__mode="gated",
+        cxr__reward__lambda_m=0.5,
+        cxr__reward__lambda_t=0.05,
+        cxr__reward__max_calls=5,
+        cxr__agent__max_calls=5,
+        cxr__agent__rounds=1,
+        cxr__agent__routing="policy",
+        cxr__agent__measurements="gate",
+        cxr__masks__name="cxas",
+        cxr__view__name="opencxr",
+        cxr__gate__enabled=True,
+        reward__reward_manager__name="AccuracyGateRewardManager",
+    )
+    at(
+        config.actor_rollout_ref,
+        rollout__n=4,
+        actor__optim__lr=2e-6,
+        actor__ppo_mini_batch_size=16,
+        actor__clip_ratio=0.2,
+        actor__clip_ratio_low=0.2,
+        actor__clip_ratio_high=0.2,
+        actor__use_kl_loss=True,
+        actor__kl_loss_coef=0.01,
+        rollout__agent__default_agent_loop="cxr_evidence_agent",
+    )
+    loops = OmegaConf.load(config.actor_rollout_ref.rollout.agent.agent_loop_config_path)
+    assert [loop.name for loop in loops] == ["cxr_evidence_agent"]
+
+
+def test_the_agents_file_holds_every_option_with_its_default() -> None:
+    text = (ROOT / "agent" / "two_turn.yaml").read_text()
+    defaults = asdict(AgentOptions()) | {"tools": list(TOOLS), "static_calls": []}
+    assert list(yaml.safe_load(text).items()) == list(defaults.items())
+    assert all("#" in line for line in text.splitlines())
+
+
+@pytest.mark.parametrize("scale", ["node8", "local"])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["cxr.agent.routing=none"],
+        ["agent@cxr.agent=call_everything"],
+        ["cxr.agent.measurements=policy"],
+        ["cxr.gate.enabled=false"],
+        ["cxr.agent.rounds=3"],
+        ["masks@cxr.masks=precomputed", "cxr.masks.folder=/masks", "gate@cxr.gate=precomputed"],
+    ],
+)
+def test_every_ablation_of_the_agent_is_an_override(scale: str, overrides: list[str]) -> None:
+    config = recipe("x_ragent_grpo", f"+scale={scale}", *overrides)
+    section = OmegaConf.to_container(config.cxr.agent, resolve=True)
+    options = AgentOptions.from_mapping(section)  # type: ignore[arg-type]
+    assert len(options.static_plan()) == (5 if "agent@" in overrides[0] else 0)
+    for override in overrides:
+        key, value = override.split("=")
+        if "@" not in key:
+            assert str(OmegaConf.select(config, key)).lower() == value
+    assert config.cxr.masks.name == (
+        "precomputed" if "masks@" in overrides[0] else {"node8": "cxas", "local": "phantom"}[scale]
+    )
+
+
+def test_a_budget_that_breaks_the_rewards_promise_is_refused() -> None:
+    config = recipe("x_ragent_grpo", "cxr.agent.max_calls=20")
+    assert config.cxr.reward.max_calls == 20
+    with pytest.raises(Exception, match="must be less than 1"):
+        OmegaConf.to_container(config, resolve=True)
+
+
 def test_without_a_reference_there_is_no_kl_term() -> None:
     config = recipe("cxr_grpo", "cxr.reference=none")
     assert config.actor_rollout_ref.actor.use_kl_loss is False
@@ -210,7 +311,7 @@ def test_a_sweep_takes_a_process_a_job() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_data_and_model_must_be_named_on_a_cluster(name: str) -> None:
-    """Only the first stage knows what it starts from."""
+    """Only a first stage knows what it starts from."""
     config = compose(RECIPES[name], overrides=[f"+recipe={name}", "+scale=node8"])
     missing = {key for key in ("data", "model") if OmegaConf.is_missing(config.cxr, key)}
-    assert missing == ({"data"} if name == "cxr_sft" else {"data", "model"})
+    assert missing == ({"data"} if name in FIRST else {"data", "model"})

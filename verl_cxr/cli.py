@@ -33,6 +33,9 @@ class LazyCommand(NamedTuple):
 
 COMMANDS = {
     "demo": LazyCommand("verl_cxr.commands.demo:demo", "Train the three stages on phantom films on this CPU."),
+    "demo-agent": LazyCommand(
+        "verl_cxr.commands.demo_agent:demo_agent", "Train the evidence agent on phantom films on this CPU."
+    ),
     "doctor": LazyCommand("verl_cxr.commands.doctor:doctor", "Say what is installed, and what is missing."),
     "data": LazyCommand("verl_cxr.commands.data:app", "Build data sets for training."),
     "evaluate": LazyCommand("verl_cxr.commands.evaluate:app", "Score predicted reports as papers do."),

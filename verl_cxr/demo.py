@@ -19,51 +19,25 @@ and their progress on the screen.
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from verl_cxr.evaluate.interval import Estimate, mean_difference, mean_interval
 from verl_cxr.evaluate.rollouts import film_means
 from verl_cxr.local.assets import data_folder, model_folder
+from verl_cxr.stages import RL, SFT, Screen, Stage, run_stage
 
-__all__ = ["Stage", "StageFailedError", "compare", "run_demo"]
+__all__ = ["compare", "run_demo"]
 
 _MEASURES = {"format": "format rate", "spatial": "mean IoU", "factual": "factual score", "reward": "reward"}
-_SFT = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "-m", "verl.trainer.sft_trainer"]
-_QUIET_SECONDS = 20.0
-_RL = ["-m", "verl.trainer.main_ppo"]
-
-
-class StageFailedError(RuntimeError):
-    """A stage's command ended with an error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One command of the demo and the number to watch in its log."""
-
-    recipe: str
-    trainer: list[str]
-    title: str
-    watch: str
-
-    def command(self, assets: Path) -> list[str]:
-        """What a user would type, from this interpreter."""
-        return [sys.executable, *self.trainer, f"+recipe={self.recipe}", "+scale=local", f"cxr.assets={assets}"]
-
 
 STAGES = (
-    Stage("cxr_sft", _SFT, "1 SFT on reports", "train/loss"),
-    Stage("cxr_cold_start", _SFT, "2 cold start on region traces", "train/loss"),
-    Stage("cxr_grpo", _RL, "3 GRPO with the cascaded reward", "critic/rewards/mean"),
+    Stage("cxr_sft", SFT, "1 SFT on reports", "train/loss"),
+    Stage("cxr_cold_start", SFT, "2 cold start on region traces", "train/loss"),
+    Stage("cxr_grpo", RL, "3 GRPO with the cascaded reward", "critic/rewards/mean"),
 )
 
 
@@ -83,9 +57,9 @@ def run_demo(out: Path, *, console: Console) -> bool:
     console.print(f"Phantom films and a tiny Qwen3-VL in {out}; each stage logs to {out / 'logs'}.")
     data_folder(out)
     model_folder(out, "sft")
-    with _Screen(console) as screen:
+    with Screen(console) as screen:
         for stage in STAGES:
-            _run(stage, out, screen)
+            run_stage(stage, out, screen)
     table, gain = compare(out / STAGES[-1].recipe / "validation")
     console.print(table)
     console.print(f"Outputs: {out}  ({(time.monotonic() - began) / 60:.1f} minutes)")
@@ -120,70 +94,3 @@ def compare(dumps: Path) -> tuple[Table, Estimate]:
         table.add_row(title, *map(str, row))
     gain = mean_difference([after[film]["reward"] for film in films], [before[film]["reward"] for film in films])
     return table, gain
-
-
-class _Screen:
-    """Progress bars on a terminal; elsewhere (a log, CI) a line now and then."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bars = Progress(
-            *columns, TextColumn("{task.fields[note]}"), console=console, disable=not console.is_terminal
-        )
-        self._console = console
-        self._said = 0.0
-
-    def __enter__(self) -> _Screen:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def begin(self, title: str) -> TaskID:
-        """Announce a stage."""
-        if not self._console.is_terminal:
-            self._console.print(f"{title}: starting")
-        return self._bars.add_task(title, total=None, note="starting")
-
-    def show(self, task: TaskID, *, step: int | None = None, total: int | None = None, note: str | None = None) -> None:
-        """Update what is known of a stage."""
-        self._bars.update(task, completed=step, total=total)
-        if note is not None:
-            self._bars.update(task, note=note)
-        if not self._console.is_terminal and step and time.monotonic() - self._said > _QUIET_SECONDS:
-            self._said = time.monotonic()
-            state = self._bars.tasks[task]
-            self._console.print(f"{state.description}: step {step} of {state.total or '?'} {state.fields['note']}")
-
-
-def _run(stage: Stage, out: Path, screen: _Screen) -> None:
-    log = out / "logs" / f"{stage.recipe}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    command = stage.command(out)
-    task = screen.begin(stage.title)
-    with log.open("w") as file:
-        print("$", *command, file=file, flush=True)
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-        )
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                print(line, end="", file=file, flush=True)
-                _show(stage, line, screen, task)
-        finally:
-            process.terminate()
-            code = process.wait()
-    if code:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-30:])
-        raise StageFailedError(f"{stage.title} ended with exit status {code}; the end of {log}:\n{tail}")
-    screen.show(task, note="done")
-
-
-def _show(stage: Stage, line: str, screen: _Screen, task: TaskID) -> None:
-    if total := re.search(r"Total steps: (\d+)|'total_training_steps': (\d+)", line):
-        screen.show(task, total=int(total[1] or total[2]))
-    if step := re.search(r"\bstep:(\d+) - ", line):
-        value = re.search(re.escape(stage.watch) + r":(?:np\.float64\()?(-?[\d.]+)", line)
-        screen.show(task, step=int(step[1]), note=f"{stage.watch} {float(value[1]):.3f}" if value else None)

@@ -33,6 +33,7 @@ def register() -> None:
         "local_data": _local_data,
         "local_model": _local_model,
         "margin": _margin,
+        "package_file": _package_file,
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(f"cxr.{name}", resolver, replace=True)
@@ -84,11 +85,22 @@ def _local_device() -> str:
     return device
 
 
-def _local_data(assets: str) -> str:
-    """The folder of phantom data under ``assets``, made now if it does not exist."""
+def _package_file(path: str) -> str:
+    """Absolute path of a file inside an installed package, such as ``tool_plugins/agent_loops.yaml``."""
+    from importlib.resources import files
+
+    package, _, rest = path.partition("/")
+    found = files(package) / rest
+    if not found.is_file():
+        raise FileNotFoundError(f"the package {package} has no file {rest}")
+    return str(found)
+
+
+def _local_data(assets: str, stage: str = "grpo") -> str:
+    """The folder of phantom data for ``stage`` under ``assets``, made now if it does not exist."""
     from verl_cxr.local.assets import data_folder
 
-    return str(data_folder(assets))
+    return str(data_folder(assets, stage))
 
 
 def _local_model(assets: str, stage: str) -> str:

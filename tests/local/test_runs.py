@@ -181,6 +181,7 @@ def crop(left: int) -> ToolResponse:
     """
     return ToolResponse(text="a crop", image=[Image.new("RGB", (64 + left, 64), (left, 128, 255 - left))])
 '''
+CROP = '<tool_call>{"name": "roi_crop", "arguments": {"region": "heart"}}</tool_call><|im_end|>'
 CALL = '<tool_call>{"name": "crop", "arguments": {"left": 32}}</tool_call><|im_end|>'
 
 
@@ -344,3 +345,57 @@ def test_a_scorer_that_fails_stops_the_run_with_its_cause(
     cause = f"FactServiceError: {tmp_path}/empty.jsonl holds no fact graph for the text"
     assert f"could not be rolled out or scored: CascadeRewardManager could not score a rollout: {cause}" in run.log
     assert not run.metrics.exists() or not run.steps
+
+
+# ---- the evidence agent
+
+
+def test_the_evidence_agent_is_paid_for_what_its_log_says(train: Train, tmp_path: Path) -> None:
+    """Each rollout crops the heart once; the rewards are those of the trajectories that the agent wrote down."""
+    from reward_plugins.accuracy_gate import AccuracyGateOptions, score
+    from verl_cxr.data.adapters import Adapter, BuildContext
+    from verl_cxr.data.build import Plan, build_rows
+    from verl_cxr.data.phantom_demonstrations import phantom_demonstrations
+    from verl_cxr.data.question_rows import AGENT_STAGES, AgentRows
+    from verl_cxr.question import read_questions
+    from verl_cxr.tiny import TinySizes, build_tiny_model
+    from verl_cxr.trajectory import read_trajectories
+
+    data = tmp_path / "data"
+    data.mkdir()
+    build_rows(
+        Adapter("phantom_demonstrations", "", phantom_demonstrations),
+        {"count": 8, "validate": 4},
+        BuildContext(out=data, seed=0),
+        maker=AgentRows(AGENT_STAGES, "phantom", films=data / "films"),
+        plan=Plan(keep_records=True),
+    )
+    sizes = TinySizes(hidden=64, layers=2, vision_layers=1, image_size=64)
+    build_tiny_model(tmp_path / "model", texts=[CROP, "1. roi_crop: Crop of heart."] * 9, sizes=sizes)
+    run = train(
+        tmp_path,
+        "main_ppo",
+        "+recipe=x_ragent_grpo",
+        f"cxr.data={data}",
+        f"cxr.model={tmp_path}/model",
+        *SMALL,
+        MEASURED,
+        "trainer.total_training_steps=2",
+        "data.max_prompt_length=1200",  # of a tokenizer that knows none of these words
+        "data.max_response_length=900",
+        "cxr.agent.plan_tokens=300",
+        f"+actor_rollout_ref.rollout.engine_kwargs.hf.force_first_turn='{CROP}'",
+    )
+    questions = {question.id: question for question in read_questions(data / "questions.jsonl")}
+    for step in (1, 2):
+        assert run.steps[step][DIFFERENCE] < 1e-5
+        assert run.steps[step]["num_turns/mean"] == 4  # question, plan, observation, answer
+        assert run.steps[step]["reward/gate_asked/mean"] == 1
+        logged = list(read_trajectories(tmp_path / f"outputs/local/x_ragent_grpo/trajectories/train-{step}.jsonl"))
+        assert len(logged) == 16
+        assert {(each.calls[0].tool, each.calls[0].refused) for each in logged} == {("roi_crop", None)}
+        calls = [len(each.calls) for each in logged]  # a random answer may hold the tag of a call, which counts
+        assert run.steps[step]["reward/calls/mean"] == pytest.approx(sum(calls) / len(calls))
+        rewards = [score(each, questions[each.id], AccuracyGateOptions()).reward for each in logged]
+        assert run.steps[step]["critic/score/mean"] == pytest.approx(sum(rewards) / len(rewards), abs=1e-6)
+    assert run.steps[2]["actor/kl_loss"] > 1e-4

@@ -29,6 +29,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from verl_cxr.commands.data_agent import agent_command
 from verl_cxr.commands.data_audit import audit
 from verl_cxr.commands.data_describe import describe_command
 from verl_cxr.commands.data_questions import questions_app
@@ -254,6 +255,9 @@ app.add_typer(questions_app, name="questions", help="Turn a question set into qu
 
 
 app.command("audit")(audit)
+
+
+app.command("agent")(agent_command)
 
 
 app.command("describe")(describe_command)

@@ -32,7 +32,8 @@ def demo(
     ),
 ) -> None:
     """Train paper A's three stages on phantom films on this CPU (15 minutes on 2 cores) and print what changed."""
-    from verl_cxr.demo import StageFailedError, run_demo
+    from verl_cxr.demo import run_demo
+    from verl_cxr.stages import StageFailedError
 
     try:
         rose = run_demo(out.absolute(), console=Console())

@@ -24,7 +24,8 @@ data set trains on the policy's messages alone, so observations are masked. Abri
                   {"role": "assistant", "content": "The heart is enlarged. <answer>yes</answer>"}],
      "images": [{"image": "/data/images/a.png"}, {"image": "/data/pictures/a-0.png"}], "extra_info": {...}}
 
-The films are given by path in `extra_info.films`, because tools read them.
+The films are given by path in `extra_info.films`, because tools read them; in `extra_info.tools_kwargs` once more, in
+the form in which verl's own tool agent hands them to a tool.
 """
 
 from __future__ import annotations
@@ -51,6 +52,22 @@ from verl_cxr.trajectory import Trajectory
 __all__ = ["AGENT_STAGES", "AgentRows", "Demonstration"]
 
 AGENT_STAGES = ("agent_sft", "agent_grpo")
+
+_TOOLS = ("region_parse", "roi_crop", "evidence_lookup")
+_TOOL_KWARGS = pa.struct(
+    [
+        (
+            "create_kwargs",
+            pa.struct(
+                [
+                    ("box_frame", pa.string()),
+                    ("films", pa.list_(pa.string())),
+                    ("processed_sizes", pa.list_(pa.list_(pa.int64()))),
+                ]
+            ),
+        )
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +128,7 @@ class AgentRows:
                 *((name, pa.string()) for name in ("id", "split", "view", "stage", "box_frame")),
                 ("films", pa.list_(pa.string())),
                 ("processed_sizes", pa.list_(pa.list_(pa.int64()))),
+                ("tools_kwargs", pa.struct([(tool, _TOOL_KWARGS) for tool in _TOOLS])),
             ]
         )
         images = pa.list_(pa.struct([("image", pa.string())]))
@@ -197,6 +215,11 @@ class AgentRows:
         sizes = [self.processed_size(*head.size) for head in heads] if self.processed_size else None
         frame = self.trace.frame_for(*heads[0].size, sizes[0] if sizes else None)
         user = {"role": "user", "content": question_prompt(question, frame, max_calls=self.max_calls)}
+        acted_on = {
+            "box_frame": self.trace.frame,
+            "films": [str(image) for image in question.images],
+            "processed_sizes": [list(size) for size in sizes] if sizes else None,
+        }
         shared = {
             "data_source": self.data_source,
             "extra_info": {
@@ -205,9 +228,8 @@ class AgentRows:
                 "split": split_name(question),
                 "view": question.view,
                 "stage": stage,
-                "box_frame": self.trace.frame,
-                "films": [str(image) for image in question.images],
-                "processed_sizes": [list(size) for size in sizes] if sizes else None,
+                **acted_on,
+                "tools_kwargs": {tool: {"create_kwargs": acted_on} for tool in _TOOLS},
             },
         }
         if stage == "agent_grpo":

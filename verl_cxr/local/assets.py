@@ -20,13 +20,20 @@ from pathlib import Path
 
 from filelock import FileLock
 
-__all__ = ["data_folder", "latest_checkpoint", "model_folder"]
+__all__ = ["data_folder", "latest_checkpoint", "model_folder", "say"]
 
-_STAGE_BEFORE = {"cold_start": "cxr_sft", "grpo": "cxr_cold_start"}
+_STAGE_BEFORE = {"cold_start": "cxr_sft", "grpo": "cxr_cold_start", "agent_grpo": "x_ragent_sft"}
 
 
-def data_folder(assets: str | Path) -> Path:
-    """``ASSETS/data``: phantom studies as parquet for all three stages. Made once; safe under several processes."""
+def data_folder(assets: str | Path, stage: str = "grpo") -> Path:
+    """``ASSETS/data``: phantom studies as parquet for all three stages. Made once; safe under several processes.
+
+    For a stage of the evidence agent ``ASSETS/agent-data``, see :mod:`verl_cxr.local.agent_assets`.
+    """
+    if _is_agent(stage):
+        from verl_cxr.local.agent_assets import agent_data_folder
+
+        return agent_data_folder(assets)
     from verl_cxr.data.adapters import BuildContext, load_adapters
     from verl_cxr.data.build import build
     from verl_cxr.data.card import CARD_NAME
@@ -37,7 +44,7 @@ def data_folder(assets: str | Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / CARD_NAME).exists():
-            _say(f"no data named: making phantom films in {folder}")
+            say(f"no data named: making phantom films in {folder}")
             adapter = load_adapters()["phantom"]
             build(
                 adapter,
@@ -57,7 +64,11 @@ def model_folder(assets: str | Path, stage: str) -> Path:
         checkpoint = latest_checkpoint(Path(assets).absolute() / before)
         if checkpoint is not None:
             return checkpoint
-        _say(f"no checkpoint of {before} in {assets}: {stage} starts from random weights, so expect a reward near 0")
+        say(f"no checkpoint of {before} in {assets}: {stage} starts from random weights, so expect a reward near 0")
+    if _is_agent(stage):
+        from verl_cxr.local.agent_assets import agent_model_folder
+
+        return agent_model_folder(assets)
     return _tiny_model(assets)
 
 
@@ -78,11 +89,16 @@ def _tiny_model(assets: str | Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):
         if not (folder / "config.json").exists():
-            _say(f"no model named: building a tiny Qwen3-VL with random weights in {folder}")
+            say(f"no model named: building a tiny Qwen3-VL with random weights in {folder}")
             studies = read_studies(data_folder(assets) / "studies.jsonl")
             build_tiny_model(folder, texts=training_texts(studies, TraceFormat()), seed=0)
     return folder
 
 
-def _say(text: str) -> None:
+def _is_agent(stage: str) -> bool:
+    return stage.startswith("agent_")
+
+
+def say(text: str) -> None:
+    """Tell the user, on the standard error."""
     print(f"verl-cxr: {text}", file=sys.stderr, flush=True)
