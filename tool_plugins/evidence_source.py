@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 from tool_plugins.case import Case, CaseFilm
 from tool_plugins.tool import Result, function_schema
 from verl_cxr.measure import Evidence, MaskBackend, Thresholds, ViewBackend, gather
+from verl_cxr.once import Once
 
 __all__ = ["EvidenceSource", "MeasureTool"]
 
@@ -37,8 +37,7 @@ class EvidenceSource:
 
     def __init__(self, masks: MaskBackend, view: ViewBackend, thresholds: Thresholds) -> None:
         self.masks, self.view, self.thresholds = masks, view, thresholds
-        self._known: dict[Path, Evidence] = {}
-        self._lock = threading.Lock()
+        self._known: Once[Path, Evidence] = Once()  # the rollouts of a prompt ask at once
 
     def gather(self, case: Case) -> tuple[Evidence, str]:
         """Evidence, and its text for the policy.
@@ -54,12 +53,9 @@ class EvidenceSource:
         return found[chosen], text if len(found) == 1 else f"Image {chosen + 1}.\n{text}"
 
     def _of(self, film: CaseFilm) -> Evidence:
-        with self._lock:  # the rollouts of a prompt ask at once: one measures, all wait
-            if film.path not in self._known:
-                self._known[film.path] = gather(
-                    film.film(), masks=self.masks, view=self.view, thresholds=self.thresholds
-                )
-            return self._known[film.path]
+        return self._known.get(
+            film.path, lambda: gather(film.film(), masks=self.masks, view=self.view, thresholds=self.thresholds)
+        )
 
 
 class MeasureTool:

@@ -20,7 +20,8 @@ import pytest
 import torch
 from PIL import Image
 
-from verl_cxr.local.agent_loop import MemoisedProcessor, _LocalWorker, _Recent
+from verl_cxr.local.agent_loop import MemoisedProcessor, _LocalWorker
+from verl_cxr.once import Once
 
 Upstream = _LocalWorker.__mro__[1]
 
@@ -51,7 +52,7 @@ def workers(processor: Any) -> tuple[Any, Any]:
         made.append(worker)
     ours, upstream = made
     ours.processor = MemoisedProcessor(processor)
-    ours._image_inputs, ours._prefix_positions = _Recent(), _Recent()
+    ours._image_inputs, ours._prefix_positions = Once(), Once()
     ours._image_id = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
     ours._video_id = processor.tokenizer.convert_tokens_to_ids("<|video_pad|>")
     return ours, upstream
@@ -153,17 +154,3 @@ def test_memoised_processor_tells_texts_images_and_options_apart(processor: Any,
                 assert torch.equal(torch.as_tensor(answer[key]), torch.as_tensor(value))
     assert counting.calls == len(calls)
     assert memory.tokenizer is processor.tokenizer
-
-
-def test_recent_forgets_what_was_used_longest_ago() -> None:
-    recent = _Recent(size=2)
-    assert [recent.get(key, lambda key=key: key) for key in "abacab"] == list("abacab")  # type: ignore[misc]
-    made: list[str] = []
-
-    def make(key: str) -> str:
-        made.append(key)
-        return key
-
-    for key in ("a", "b", "c"):
-        recent.get(key, lambda key=key: make(key))  # type: ignore[misc]
-    assert made == ["c"]

@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -41,28 +39,11 @@ from verl.utils.tokenizer import get_processor_token_id
 
 from reward_plugins.failure import report_failure
 from verl_cxr.local.server import image_key
+from verl_cxr.once import Once
 
 __all__ = ["LocalAgentLoopManager", "MemoisedProcessor"]
 
-
-class _Recent:
-    """A small least-recently-used table. The rollouts of a prompt ask at once, from threads: one makes, all wait."""
-
-    def __init__(self, size: int = 512) -> None:
-        self._size = size
-        self._lock = threading.Lock()
-        self._values: OrderedDict[Hashable, Any] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value of ``key``, made on first use."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            else:
-                self._values[key] = make()
-                if len(self._values) > self._size:
-                    self._values.popitem(last=False)
-            return self._values[key]
+_REMEMBERED = 512  # answers of a processor; the rollouts of a prompt ask at once, from threads
 
 
 class _Together:
@@ -105,7 +86,7 @@ class MemoisedProcessor:
 
     def __init__(self, processor: Any) -> None:
         self._processor = processor
-        self._answers = _Recent()
+        self._answers: Once[Any, Any] = Once(_REMEMBERED)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_processor":
@@ -127,8 +108,8 @@ class _LocalWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):  # type: 
         torch.set_num_threads(1)  # the cores belong to the server and the trainer
         if self.processor is not None:
             self.processor = MemoisedProcessor(self.processor)
-        self._image_inputs = _Recent()
-        self._prefix_positions = _Recent()
+        self._image_inputs: Once[Any, Any] = Once(_REMEMBERED)
+        self._prefix_positions: Once[Any, Any] = Once(_REMEMBERED)
         self._image_id = get_processor_token_id(self.processor, "image")
         self._video_id = get_processor_token_id(self.processor, "video")
         self._score_together = _Together(self._score_batch)

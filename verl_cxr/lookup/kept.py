@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from typing import Any
 import orjson
 
 from verl_cxr.files import replacing
+from verl_cxr.once import Once
 
 __all__ = ["KeptAnswers"]
 
@@ -38,30 +38,20 @@ class KeptAnswers:
 
     def __init__(self, folder: Path | None, *, stamp: Mapping[str, Any]) -> None:
         self._folder, self._stamp = folder, orjson.dumps(dict(stamp), option=orjson.OPT_SORT_KEYS)
-        self._known: dict[str, str] = {}
-        self._asking: dict[str, threading.Lock] = {}
-        self._lock = threading.Lock()
+        self._answers: Once[str, str] = Once()
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, name: str, ask: Callable[[], str]) -> str:
         """The answer for a name, from ``ask`` if nothing is kept. An error of ``ask`` is raised, and not kept."""
-        with self._lock:
-            if name in self._known:
-                return self._known[name]
-            asking = self._asking.setdefault(name, threading.Lock())
-        with asking:
-            with self._lock:
-                if name in self._known:
-                    return self._known[name]
-            text = self._read(name)
-            if text is None:
-                text = ask()
-                self._write(name, text)
-            with self._lock:
-                self._known[name] = text
-                self._asking.pop(name, None)
-            return text
+        return self._answers.get(name, lambda: self._from_disk_or_asked(name, ask))
+
+    def _from_disk_or_asked(self, name: str, ask: Callable[[], str]) -> str:
+        text = self._read(name)
+        if text is None:
+            text = ask()
+            self._write(name, text)
+        return text
 
     def _read(self, name: str) -> str | None:
         """The answer on disk; None if there is none, or a damaged one."""

@@ -15,13 +15,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from verl_cxr.film import Film
+from verl_cxr.once import Once
 
 __all__ = ["Remembered"]
 
@@ -51,35 +50,14 @@ class Remembered(Generic[T]):
     ) -> None:
         if size < 1:
             raise ValueError(f"remember={size}: keep at least the result of one film")
-        self._compute, self._size, self._folder, self._suffix = compute, size, folder, suffix
+        self._compute, self._folder, self._suffix = compute, folder, suffix
         self._read, self._write = read, write
-        self._kept: OrderedDict[tuple[str, str], T] = OrderedDict()
-        self._running: dict[tuple[str, str], threading.Lock] = {}
-        self._lock = threading.Lock()
+        self._results: Once[tuple[str, str], T] = Once(size)
 
     def get(self, film: Film) -> T:
         """The result of a film."""
         # Backends that look a film up by name need the name too: two names may hold the same bytes.
-        key = (film.sha256, str(film.path))
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-            running = self._running.setdefault(key, threading.Lock())
-        with running:
-            with self._lock:
-                if key in self._kept:
-                    return self._kept[key]
-            try:
-                result = self._from_disk_or_made(film)
-                with self._lock:
-                    self._kept[key] = result
-                    while len(self._kept) > self._size:
-                        self._kept.popitem(last=False)
-            finally:
-                with self._lock:
-                    self._running.pop(key, None)
-        return result
+        return self._results.get((film.sha256, str(film.path)), lambda: self._from_disk_or_made(film))
 
     def _from_disk_or_made(self, film: Film) -> T:
         if self._folder is None or self._read is None or self._write is None:
