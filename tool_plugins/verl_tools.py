@@ -22,6 +22,7 @@ tool that is written for verl is offered by the evidence agent beside its own wh
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -38,9 +39,12 @@ from tool_plugins.region_parse import RegionParse
 from tool_plugins.roi_crop import RoiCrop
 from tool_plugins.tool import Result, Tool, harmless
 from verl_cxr.lookup import make_lookup
-from verl_cxr.measure import make_masks
+from verl_cxr.measure import MaskBackend, make_masks
+from verl_cxr.once import Once
 
 __all__ = ["EvidenceLookupTool", "ForeignTool", "RegionParseTool", "RoiCropTool"]
+
+_backends: Once[str, MaskBackend] = Once()
 
 
 class _VerlTool(BaseTool):
@@ -89,14 +93,14 @@ class RegionParseTool(_VerlTool):
     """``region_parse``. Config: ``masks`` (see ``hydra_configs/masks``), ``picture_side``."""
 
     def _made(self, options: dict[str, Any]) -> Tool:
-        return RegionParse(make_masks(**options.pop("masks")), **options)
+        return RegionParse(_masks(options.pop("masks")), **options)
 
 
 class RoiCropTool(_VerlTool):
     """``roi_crop``. Config: ``masks``, ``side``, ``max_zoom``, ``least_pixels``."""
 
     def _made(self, options: dict[str, Any]) -> Tool:
-        return RoiCrop(make_masks(**options.pop("masks")), **options)
+        return RoiCrop(_masks(options.pop("masks")), **options)
 
 
 class EvidenceLookupTool(_VerlTool):
@@ -104,6 +108,11 @@ class EvidenceLookupTool(_VerlTool):
 
     def _made(self, options: dict[str, Any]) -> Tool:
         return EvidenceLookup(make_lookup(**options.pop("lookup")), **options)
+
+
+def _masks(section: Mapping[str, Any]) -> MaskBackend:
+    """The mask backend of a configuration: one for all tools that name it, which share weights and results."""
+    return _backends.get(json.dumps(dict(section), sort_keys=True), lambda: make_masks(**section))
 
 
 class ForeignTool:

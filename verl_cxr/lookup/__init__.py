@@ -15,14 +15,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
+from verl_cxr.backends import make_named
 from verl_cxr.lookup.answer import LookupAnswer, LookupBackend, LookupServiceError
 
 __all__ = ["LOOKUP_BACKENDS", "LookupAnswer", "LookupBackend", "LookupServiceError", "make_lookup"]
 
-LOOKUP_BACKENDS = ("knowledge", "openai")
+_CLASSES = {
+    "knowledge": "verl_cxr.lookup.knowledge:KnowledgeBase",
+    "openai": "verl_cxr.lookup.openai:OpenAILookup",
+}
+LOOKUP_BACKENDS = tuple(_CLASSES)
 
 
 def make_lookup(name: str, **options: Any) -> LookupBackend:
@@ -38,22 +42,5 @@ def make_lookup(name: str, **options: Any) -> LookupBackend:
         ValueError: an unknown name or option, or a file that is no knowledge base.
         FileNotFoundError: no such file.
     """
-    makers: Mapping[str, Callable[..., LookupBackend]] = {"knowledge": _knowledge, "openai": _openai}
-    if name not in makers:
-        raise ValueError(f"unknown look-up {name!r}: use one of {', '.join(LOOKUP_BACKENDS)}")
-    try:
-        return makers[name](**options)
-    except TypeError as error:
-        raise ValueError(f"lookup={name}: {error}") from None
-
-
-def _knowledge(**options: Any) -> LookupBackend:
-    from verl_cxr.lookup.knowledge import KnowledgeBase
-
-    return KnowledgeBase(**options)
-
-
-def _openai(**options: Any) -> LookupBackend:
-    from verl_cxr.lookup.openai import OpenAILookup
-
-    return OpenAILookup(**options)
+    backend: LookupBackend = make_named("lookup", "look-up", name, _CLASSES, options)
+    return backend

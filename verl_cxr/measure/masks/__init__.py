@@ -15,10 +15,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from verl_cxr.backends import make_named
 from verl_cxr.measure.masks.outlines import (
     CARDIOMEDIASTINUM,
     HEART,
@@ -43,7 +43,13 @@ __all__ = [
     "make_masks",
 ]
 
-MASK_BACKENDS = ("cxas", "precomputed", "phantom", "haar")
+_CLASSES = {
+    "cxas": "verl_cxr.measure.masks.cxas:CxasMasks",
+    "precomputed": "verl_cxr.measure.masks.precomputed:PrecomputedMasks",
+    "phantom": "verl_cxr.measure.masks.phantom:PhantomMasks",
+    "haar": "verl_cxr.measure.masks.haar:HaarMasks",
+}
+MASK_BACKENDS = tuple(_CLASSES)
 
 
 def make_masks(name: str, *, cache: str | Path | None = None, remember: int = 64, **options: Any) -> MaskBackend:
@@ -62,42 +68,10 @@ def make_masks(name: str, *, cache: str | Path | None = None, remember: int = 64
     """
     from verl_cxr.measure.masks.kept import KeptMasks
 
-    makers: Mapping[str, Callable[..., MaskBackend]] = {
-        "cxas": _cxas, "precomputed": _precomputed, "phantom": _phantom, "haar": _haar
-    }  # fmt: skip
-    if name not in makers:
-        raise ValueError(f"unknown mask backend {name!r}: use one of {', '.join(MASK_BACKENDS)}")
-    if cache is not None and name not in ("cxas", "haar"):
+    if cache is not None and name in _CLASSES and name not in ("cxas", "haar"):
         raise ValueError(f"masks={name} has no use for a cache: it does not look at the pixels alone")
-    try:
-        backend = makers[name](**options)
-    except TypeError as error:
-        raise ValueError(f"masks={name}: {error}") from None
+    backend: MaskBackend = make_named("masks", "mask backend", name, _CLASSES, options)
     folder = None
     if cache is not None:
         folder = Path(cache).expanduser() / f"{name}-{getattr(backend, 'fingerprint', 'default')[:16]}"
     return KeptMasks(backend, folder=folder, remember=remember)
-
-
-def _cxas(**options: Any) -> MaskBackend:
-    from verl_cxr.measure.masks.cxas import CxasMasks
-
-    return CxasMasks(**options)
-
-
-def _precomputed(**options: Any) -> MaskBackend:
-    from verl_cxr.measure.masks.precomputed import PrecomputedMasks
-
-    return PrecomputedMasks(**options)
-
-
-def _phantom(**options: Any) -> MaskBackend:
-    from verl_cxr.measure.masks.phantom import PhantomMasks
-
-    return PhantomMasks(**options)
-
-
-def _haar(**options: Any) -> MaskBackend:
-    from verl_cxr.measure.masks.haar import HaarMasks
-
-    return HaarMasks(**options)

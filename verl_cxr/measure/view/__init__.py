@@ -15,10 +15,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from verl_cxr.backends import make_named
 from verl_cxr.measure.view.reading import VIEWS, ViewBackend, ViewError, ViewReading, certain, view_name
 
 __all__ = [
@@ -32,7 +32,12 @@ __all__ = [
     "view_name",
 ]
 
-VIEW_BACKENDS = ("metadata", "precomputed", "opencxr")
+_CLASSES = {
+    "metadata": "verl_cxr.measure.view.metadata:MetadataView",
+    "precomputed": "verl_cxr.measure.view.precomputed:PrecomputedView",
+    "opencxr": "verl_cxr.measure.view.opencxr:OpencxrView",
+}
+VIEW_BACKENDS = tuple(_CLASSES)
 
 
 def make_view(name: str, *, cache: str | Path | None = None, remember: int = 4096, **options: Any) -> ViewBackend:
@@ -50,36 +55,8 @@ def make_view(name: str, *, cache: str | Path | None = None, remember: int = 409
     """
     from verl_cxr.measure.view.kept import KeptViews
 
-    makers: Mapping[str, Callable[..., ViewBackend]] = {
-        "metadata": _metadata,
-        "precomputed": _precomputed,
-        "opencxr": _opencxr,
-    }
-    if name not in makers:
-        raise ValueError(f"unknown view backend {name!r}: use one of {', '.join(VIEW_BACKENDS)}")
-    if cache is not None and name != "opencxr":
+    if cache is not None and name in _CLASSES and name != "opencxr":
         raise ValueError(f"view={name} has no use for a cache: it does not look at the pixels")
-    try:
-        backend = makers[name](**options)
-    except TypeError as error:
-        raise ValueError(f"view={name}: {error}") from None
+    backend: ViewBackend = make_named("view", "view backend", name, _CLASSES, options)
     folder = None if cache is None else Path(cache).expanduser() / name
     return KeptViews(backend, folder=folder, remember=remember)
-
-
-def _metadata(**options: Any) -> ViewBackend:
-    from verl_cxr.measure.view.metadata import MetadataView
-
-    return MetadataView(**options)
-
-
-def _precomputed(**options: Any) -> ViewBackend:
-    from verl_cxr.measure.view.precomputed import PrecomputedView
-
-    return PrecomputedView(**options)
-
-
-def _opencxr(**options: Any) -> ViewBackend:
-    from verl_cxr.measure.view.opencxr import OpencxrView
-
-    return OpencxrView(**options)
