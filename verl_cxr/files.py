@@ -18,14 +18,22 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, TypeVar
 
 import orjson
 
-__all__ = ["RecordError", "kind_of", "read_records", "replacing"]
+__all__ = ["RecordError", "distinct", "kind_of", "read_records", "replacing", "write_lines"]
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+_Record = TypeVar("_Record", bound=_Named)
 
 
 class RecordError(ValueError):
@@ -82,6 +90,34 @@ def read_records(
                 yield row, record
         except (EOFError, zlib.error, gzip.BadGzipFile) as cause:
             report(error("", f"damaged gzip file: {cause}", file=str(path), row=row + 1))
+
+
+def distinct(records: Iterable[_Record], *, error: type[RecordError] = RecordError) -> Iterator[_Record]:
+    """The records as they come.
+
+    Raises:
+        RecordError: (or the class ``error``) an id repeats.
+    """
+    ids: set[str] = set()
+    for record in records:
+        if record.id in ids:
+            raise error("id", f"{record.id!r} repeats")
+        ids.add(record.id)
+        yield record
+
+
+def write_lines(path: str | os.PathLike[str], lines: Iterable[bytes]) -> int:
+    """Write lines, each with its end (gzipped if the name ends in ``.gz``), whole or not at all; returns how many."""
+    path, count = Path(path), 0
+    with replacing(path) as raw:
+        # No name and no time in the gzip header: the same lines give the same bytes.
+        out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
+        for line in lines:
+            out.write(line)
+            count += 1
+        if out is not raw:
+            out.close()
+    return count
 
 
 def _raise(error: RecordError) -> None:

@@ -27,7 +27,6 @@ whatever a task needs besides. All checks happen here, once; a :class:`Question`
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ from typing import Any, cast
 
 import orjson
 
-from verl_cxr.files import RecordError, kind_of, read_records, replacing
+from verl_cxr.files import RecordError, distinct, kind_of, read_records, write_lines
 from verl_cxr.study import View
 
 __all__ = ["Kind", "Question", "QuestionError", "letter", "read_questions", "write_questions"]
@@ -201,22 +200,15 @@ def write_questions(path: str | os.PathLike[str], questions: Iterable[Question])
     Raises:
         QuestionError: an id repeats, or ``extra`` holds what JSON cannot.
     """
-    path = Path(path)
-    ids: set[str] = set()
-    with replacing(path) as raw:
-        # No name and no time in the gzip header: the same questions give the same bytes.
-        out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
-        for question in questions:
-            if question.id in ids:
-                raise QuestionError("id", f"{question.id!r} repeats")
-            ids.add(question.id)
-            try:
-                out.write(orjson.dumps(question.to_dict(root=path.parent), option=orjson.OPT_APPEND_NEWLINE))
-            except TypeError as error:
-                raise QuestionError("", f"question {question.id!r} cannot be written as JSON: {error}") from None
-        if out is not raw:
-            out.close()
-    return len(ids)
+    root = Path(path).parent
+    return write_lines(path, (_line(question, root) for question in distinct(questions, error=QuestionError)))
+
+
+def _line(question: Question, root: Path) -> bytes:
+    try:
+        return orjson.dumps(question.to_dict(root=root), option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError as error:
+        raise QuestionError("", f"question {question.id!r} cannot be written as JSON: {error}") from None
 
 
 def _text(record: Mapping[str, Any], key: str) -> str | None:

@@ -31,7 +31,6 @@ checks happen here, once; a :class:`Study` is trusted from then on.
 from __future__ import annotations
 
 import difflib
-import gzip
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ from typing import Any, Literal, cast
 
 import orjson
 
-from verl_cxr.files import RecordError, kind_of, read_records, replacing
+from verl_cxr.files import RecordError, distinct, kind_of, read_records, write_lines
 from verl_cxr.geometry import BOX_FORMATS, Box, box_from_numbers, is_number
 
 __all__ = ["RegionFinding", "Report", "Study", "StudyError", "View", "read_studies", "write_studies"]
@@ -207,19 +206,14 @@ def write_studies(path: str | os.PathLike[str], studies: Iterable[Study]) -> int
     Raises:
         StudyError: an image lies outside the file's folder, or an id repeats.
     """
-    path = Path(path)
-    ids: set[str] = set()
-    with replacing(path) as raw:
-        # No name and no time in the gzip header: the same studies give the same bytes.
-        out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
-        for study in studies:
-            if study.id in ids:
-                raise StudyError("id", f"{study.id!r} repeats")
-            ids.add(study.id)
-            out.write(orjson.dumps(study.to_dict(root=path.parent), option=orjson.OPT_APPEND_NEWLINE))
-        if out is not raw:
-            out.close()
-    return len(ids)
+    root = Path(path).parent
+    return write_lines(
+        path,
+        (
+            orjson.dumps(study.to_dict(root=root), option=orjson.OPT_APPEND_NEWLINE)
+            for study in distinct(studies, error=StudyError)
+        ),
+    )
 
 
 def _root_of(record: Mapping[str, Any], path: Path) -> Path:

@@ -30,17 +30,15 @@ here, once.
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import orjson
 
-from verl_cxr.files import RecordError, kind_of, read_records, replacing
+from verl_cxr.files import RecordError, kind_of, read_records, write_lines
 from verl_cxr.measure import Evidence
 
 __all__ = ["MALFORMED", "Call", "Trajectory", "TrajectoryError", "read_trajectories", "write_trajectories"]
@@ -185,15 +183,7 @@ def read_trajectories(path: str | os.PathLike[str]) -> Iterator[Trajectory]:
 
 def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Trajectory]) -> int:
     """Write trajectories as JSONL (gzipped if the name ends in ``.gz``), whole or not at all; returns how many."""
-    path, count = Path(path), 0
-    with replacing(path) as raw:
-        out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if path.suffix == ".gz" else raw
-        for trajectory in trajectories:
-            out.write(orjson.dumps(trajectory.to_dict(), option=orjson.OPT_APPEND_NEWLINE))
-            count += 1
-        if out is not raw:
-            out.close()
-    return count
+    return write_lines(path, (orjson.dumps(each.to_dict(), option=orjson.OPT_APPEND_NEWLINE) for each in trajectories))
 
 
 def _evidence(record: Mapping[str, Any]) -> Evidence:
