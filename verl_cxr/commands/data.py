@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -33,7 +34,7 @@ from verl_cxr.commands.data_agent import agent_command
 from verl_cxr.commands.data_audit import audit
 from verl_cxr.commands.data_describe import describe_command
 from verl_cxr.commands.data_questions import questions_app
-from verl_cxr.commands.shared import counting, stop
+from verl_cxr.commands.shared import counting, stop, with_options
 from verl_cxr.data.adapters import Adapter, BuildContext, load_adapters
 from verl_cxr.data.audit import leak_guard
 from verl_cxr.data.build import EmptyBuildError, Plan, build
@@ -229,37 +230,14 @@ def _stages(text: str) -> list[Stage]:
         ) from None
 
 
-def _command(adapter: Adapter) -> Callable[..., None]:
-    """A function with the adapter's options and the shared ones, as typer wants it."""
-
-    def command(**options: Any) -> None:
-        _run(adapter, options)
-
-    own = [
-        parameter
-        for parameter in inspect.signature(adapter.studies, eval_str=True).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    parameters = [*own, *inspect.signature(_shared, eval_str=True).parameters.values()]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
-
-
 for _adapter in load_adapters().values():
-    build_app.command(_adapter.name, help=_adapter.summary)(_command(_adapter))
+    build_app.command(_adapter.name, help=_adapter.summary)(
+        with_options(partial(_run, _adapter), _adapter.studies, _shared)
+    )
 app.add_typer(build_app, name="build", help="Turn a data set into verl's parquet files.")
-
-
 app.add_typer(questions_app, name="questions", help="Turn a question set into question records.")
-
-
 app.command("audit")(audit)
-
-
 app.command("agent")(agent_command)
-
-
 app.command("describe")(describe_command)
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from verl_cxr.commands.shared import counting, stop
+from verl_cxr.commands.shared import counting, stop, with_options
 from verl_cxr.data.adapters import BuildContext
 from verl_cxr.data.questions import QuestionSet, load_question_sets
 from verl_cxr.files import RecordError, replacing
@@ -163,22 +164,7 @@ def _table(context: BuildContext, written: Counter[tuple[str, str]]) -> Table:
     return table
 
 
-def _command(chosen: QuestionSet) -> Callable[..., None]:
-    """A function with the set's options and the shared ones, as typer wants it."""
-
-    def command(**options: Any) -> None:
-        _run(chosen, options)
-
-    own = [
-        parameter
-        for parameter in inspect.signature(chosen.questions, eval_str=True).parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    parameters = [*own, *inspect.signature(_shared, eval_str=True).parameters.values()]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
-
-
 for _chosen in load_question_sets().values():
-    questions_app.command(_chosen.name, help=_chosen.summary)(_command(_chosen))
+    questions_app.command(_chosen.name, help=_chosen.summary)(
+        with_options(partial(_run, _chosen), _chosen.questions, _shared)
+    )

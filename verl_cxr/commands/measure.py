@@ -27,7 +27,7 @@ import orjson
 import typer
 import yaml
 
-from verl_cxr.commands.shared import stop
+from verl_cxr.commands.shared import key_values, stop
 from verl_cxr.files import RecordError
 from verl_cxr.film import Film, FilmError, read_film
 from verl_cxr.measure import (
@@ -161,14 +161,9 @@ def _films(images: Sequence[Path], plain: PrecomputedMasks | None) -> Iterator[t
 
 def _settings(texts: Sequence[str] | None) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    for text in texts or ():
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"{text!r} is not KEY=VALUE")
-        if key in settings:
-            raise ValueError(f"{key!r} is given twice")
+    for key, value in key_values(texts or ()).items():
         try:
             settings[key] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise ValueError(f"{text!r}: {value!r} is no value") from None
+            raise ValueError(f"'{key}={value}': {value!r} is no value") from None
     return settings

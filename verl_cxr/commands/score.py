@@ -32,7 +32,7 @@ from rich.table import Table
 
 from verl_cxr.commands.score_accuracy import AccuracyScoring
 from verl_cxr.commands.score_cascade import CascadeScoring
-from verl_cxr.commands.shared import stop
+from verl_cxr.commands.shared import key_values, stop
 from verl_cxr.facts import FactServiceError
 from verl_cxr.files import RecordError, replacing
 
@@ -79,7 +79,7 @@ def score(
     given = {"studies": studies, "facts": facts, "questions": questions, "frame": frame, "tau": tau}
     try:
         _check(reward, [name for name, value in given.items() if value is not None])
-        settings = _settings([*([] if tau is None else [f"tau={tau}"]), *(option or [])])
+        settings = key_values([*([] if tau is None else [f"tau={tau}"]), *(option or [])])
         scoring: _Scoring
         if studies is not None and facts is not None:
             scoring = CascadeScoring(studies, facts, frame, settings)
@@ -108,15 +108,3 @@ def _check(reward: str, given: Sequence[str]) -> None:
     for name in given:
         if name not in _TAKES[reward]:
             raise ValueError(f"reward {reward!r} has no use for --{name}")
-
-
-def _settings(options: Sequence[str]) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for setting in options:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"option {setting!r} is not KEY=VALUE")
-        if key in texts:
-            raise ValueError(f"option {key!r} is given twice")
-        texts[key] = value
-    return texts

@@ -15,7 +15,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -24,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-__all__ = ["counting", "means", "stop"]
+__all__ = ["counting", "key_values", "means", "stop", "with_options"]
 
 
 def stop(error: Exception, *, code: int) -> typer.Exit:
@@ -38,6 +39,44 @@ def counting(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     )
+
+
+def with_options(
+    run: Callable[[dict[str, Any]], None], own: Callable[..., Any], shared: Callable[..., None]
+) -> Callable[..., None]:
+    """A function for typer that hands the options of two signatures to ``run``.
+
+    Args:
+        own, shared: the keyword-only parameters of the first, and those of the second, are the options.
+    """
+
+    def command(**options: Any) -> None:
+        run(options)
+
+    parameters = [
+        *(each for each in inspect.signature(own, eval_str=True).parameters.values() if each.kind is each.KEYWORD_ONLY),
+        *inspect.signature(shared, eval_str=True).parameters.values(),
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
+
+
+def key_values(texts: Sequence[str]) -> dict[str, str]:
+    """Options that are written KEY=VALUE.
+
+    Raises:
+        ValueError: a text is not of that form, or a key is given twice.
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"option {text!r} is not KEY=VALUE")
+        if key in values:
+            raise ValueError(f"option {key!r} is given twice")
+        values[key] = value
+    return values
 
 
 def means(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, title: str) -> Table:
