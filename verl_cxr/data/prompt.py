@@ -27,7 +27,7 @@ from string import Template
 
 from verl_cxr.geometry import Frame
 
-__all__ = ["IMAGE_PLACEHOLDER", "Stage", "prompt_text"]
+__all__ = ["IMAGE_PLACEHOLDER", "Stage", "prompt_text", "template"]
 
 IMAGE_PLACEHOLDER = "<image>"
 """What verl's data sets replace by an image; a row has as many of them as images."""
@@ -54,11 +54,12 @@ def prompt_text(stage: Stage, frame: Frame) -> str:
     Raises:
         ValueError: a trace in a frame that no wording exists for.
     """
-    return _template(_FILES[stage]).substitute(coordinates=_coordinates(frame))
+    return template(_FILES[stage]).substitute(coordinates=_coordinates(frame))
 
 
 @cache
-def _template(name: str) -> Template:
+def template(name: str) -> Template:
+    """A prompt of this package, by the name of its file."""
     return Template((files("verl_cxr.data") / "prompts" / name).read_text(encoding="utf-8").rstrip("\n"))
 
 

@@ -15,11 +15,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
-from string import Template
-
-from verl_cxr.data.prompt import IMAGE_PLACEHOLDER
+from verl_cxr.data.prompt import IMAGE_PLACEHOLDER, template
 from verl_cxr.geometry import Frame
 from verl_cxr.question import Kind, Question
 
@@ -41,18 +37,13 @@ def question_prompt(question: Question, frame: Frame, *, max_calls: int = 5) -> 
         frame: in which tools expect boxes.
         max_calls: K_max.
     """
-    return _template().substitute(
+    return template("question.txt").substitute(
         images=IMAGE_PLACEHOLDER * len(question.images),
         question=question.with_options_text(),
         calls=max_calls,
         coordinates=_coordinates(frame),
         form=_FORMS[question.kind],
     )
-
-
-@cache
-def _template() -> Template:
-    return Template((files("verl_cxr.data") / "prompts" / "question.txt").read_text(encoding="utf-8").rstrip("\n"))
 
 
 def _coordinates(frame: Frame) -> str:

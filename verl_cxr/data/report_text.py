@@ -47,14 +47,16 @@ class TextOptions:
 
     def section(self, text: str | None) -> str | None:
         """A section in one line; None if nothing is left of it."""
-        if not text:
-            return None
+        return (self.rewritten(text) or None) if text else None
+
+    def rewritten(self, text: str) -> str:
+        """A text in one line, without mentions of earlier examinations and without blanks, as chosen."""
         text = clean_text(text)
         if not self.priors:
             text = without_priors(text)
         if self.drop_blanks and has_blank(text):
             text = " ".join(sentence for sentence in split_sentences(text) if not has_blank(sentence))
-        return text or None
+        return text
 
     def report(self, findings: str | None, impression: str | None, notes: str | None = None) -> Report:
         """The report of two sections; notes are only brought into one line."""

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from filelock import FileLock
+
+from verl_cxr.local.assets import NO_MODEL, made_once
 
 __all__ = ["agent_data_folder", "agent_model_folder"]
 
@@ -41,39 +42,30 @@ def agent_data_folder(assets: str | Path) -> Path:
     from verl_cxr.data.card import CARD_NAME
     from verl_cxr.data.phantom_demonstrations import phantom_demonstrations
     from verl_cxr.data.question_rows import AGENT_STAGES, AgentRows
-    from verl_cxr.local.assets import say
 
-    folder = Path(assets).absolute() / "agent-data"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / CARD_NAME).exists():
-            say(f"no data named: making questions about phantom films, and demonstrations, in {folder}")
-            adapter = Adapter("phantom_demonstrations", "Questions about phantoms.", phantom_demonstrations)
-            build_rows(
-                adapter,
-                {},
-                BuildContext(out=folder, seed=0),
-                maker=AgentRows(AGENT_STAGES, "phantom", films=folder / "films"),
-                plan=Plan(keep_records=True, restart=True),
-                command=["+recipe=x_ragent_sft", "+scale=local"],
-            )
-    return folder
+    def make(folder: Path) -> None:
+        build_rows(
+            Adapter("phantom_demonstrations", "Questions about phantoms.", phantom_demonstrations),
+            {},
+            BuildContext(out=folder, seed=0),
+            maker=AgentRows(AGENT_STAGES, "phantom", films=folder / "films"),
+            plan=Plan(keep_records=True, restart=True),
+            command=["+recipe=x_ragent_sft", "+scale=local"],
+        )
+
+    notice = "no data named: making questions about phantom films, and demonstrations,"
+    return made_once(Path(assets) / "agent-data", CARD_NAME, notice, make)
 
 
 def agent_model_folder(assets: str | Path) -> Path:
     """``ASSETS/tiny-agent-model``: a tiny Qwen3-VL with random weights, whose tokenizer knows the demonstrations."""
-    from verl_cxr.local.assets import say
     from verl_cxr.tiny import TinySizes, build_tiny_model
 
-    folder = Path(assets).absolute() / "tiny-agent-model"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / "config.json").exists():
-            say(f"no model named: building a tiny Qwen3-VL with random weights in {folder}")
-            texts = _texts(agent_data_folder(assets) / "agent_sft_train.parquet")
-            sizes = TinySizes(image_size=_IMAGE_SIZE)
-            build_tiny_model(folder, texts=texts, seed=0, sizes=sizes, vocab_size=_VOCABULARY)
-    return folder
+    def make(folder: Path) -> None:
+        texts = _texts(agent_data_folder(assets) / "agent_sft_train.parquet")
+        build_tiny_model(folder, texts=texts, seed=0, sizes=TinySizes(image_size=_IMAGE_SIZE), vocab_size=_VOCABULARY)
+
+    return made_once(Path(assets) / "tiny-agent-model", "config.json", NO_MODEL, make)
 
 
 def _texts(rows: Path) -> Iterator[str]:

@@ -16,13 +16,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from filelock import FileLock
 
-__all__ = ["data_folder", "latest_checkpoint", "model_folder", "say"]
+__all__ = ["data_folder", "latest_checkpoint", "made_once", "model_folder"]
 
 _STAGE_BEFORE = {"cold_start": "cxr_sft", "grpo": "cxr_cold_start", "agent_grpo": "x_ragent_sft"}
+NO_MODEL = "no model named: building a tiny Qwen3-VL with random weights"
 
 
 def data_folder(assets: str | Path, stage: str = "grpo") -> Path:
@@ -40,21 +42,17 @@ def data_folder(assets: str | Path, stage: str = "grpo") -> Path:
     from verl_cxr.data.prompt import Stage
     from verl_cxr.data.rows import RowOptions
 
-    folder = Path(assets).absolute() / "data"
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / CARD_NAME).exists():
-            say(f"no data named: making phantom films in {folder}")
-            adapter = load_adapters()["phantom"]
-            build(
-                adapter,
-                {},
-                BuildContext(out=folder, seed=0),
-                stages=list(Stage),
-                rows=RowOptions(data_source="phantom"),
-                command=["verl-cxr", "data", "build", "phantom", "--out", str(folder)],
-            )
-    return folder
+    def make(folder: Path) -> None:
+        build(
+            load_adapters()["phantom"],
+            {},
+            BuildContext(out=folder, seed=0),
+            stages=list(Stage),
+            rows=RowOptions(data_source="phantom"),
+            command=["verl-cxr", "data", "build", "phantom", "--out", str(folder)],
+        )
+
+    return made_once(Path(assets) / "data", CARD_NAME, "no data named: making phantom films", make)
 
 
 def model_folder(assets: str | Path, stage: str) -> Path:
@@ -64,7 +62,7 @@ def model_folder(assets: str | Path, stage: str) -> Path:
         checkpoint = latest_checkpoint(Path(assets).absolute() / before)
         if checkpoint is not None:
             return checkpoint
-        say(f"no checkpoint of {before} in {assets}: {stage} starts from random weights, so expect a reward near 0")
+        _say(f"no checkpoint of {before} in {assets}: {stage} starts from random weights, so expect a reward near 0")
     if _is_agent(stage):
         from verl_cxr.local.agent_assets import agent_model_folder
 
@@ -85,20 +83,32 @@ def _tiny_model(assets: str | Path) -> Path:
     from verl_cxr.tiny import build_tiny_model, training_texts
     from verl_cxr.trace import TraceFormat
 
-    folder = Path(assets).absolute() / "tiny-model"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if not (folder / "config.json").exists():
-            say(f"no model named: building a tiny Qwen3-VL with random weights in {folder}")
-            studies = read_studies(data_folder(assets) / "studies.jsonl")
-            build_tiny_model(folder, texts=training_texts(studies, TraceFormat()), seed=0)
-    return folder
+    def make(folder: Path) -> None:
+        studies = read_studies(data_folder(assets) / "studies.jsonl")
+        build_tiny_model(folder, texts=training_texts(studies, TraceFormat()), seed=0)
+
+    return made_once(Path(assets) / "tiny-model", "config.json", NO_MODEL, make)
 
 
 def _is_agent(stage: str) -> bool:
     return stage.startswith("agent_")
 
 
-def say(text: str) -> None:
+def made_once(folder: Path, mark: str, notice: str, make: Callable[[Path], None]) -> Path:
+    """The folder, absolute, made if it does not hold the file ``mark``; safe under several processes.
+
+    Args:
+        notice: why and what is made, told to the user.
+    """
+    folder = folder.absolute()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / mark).exists():
+            _say(f"{notice} in {folder}")
+            make(folder)
+    return folder
+
+
+def _say(text: str) -> None:
     """Tell the user, on the standard error."""
     print(f"verl-cxr: {text}", file=sys.stderr, flush=True)

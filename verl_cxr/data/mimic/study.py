@@ -35,11 +35,10 @@ from verl_cxr.data.imagenome.sound import sound_graph
 from verl_cxr.data.members import Place, read_place
 from verl_cxr.data.mimic.films import Film
 from verl_cxr.data.mimic.sectioned import SectionRow
+from verl_cxr.data.report_text import ALL_PRIOR, NO_SECTION, TextOptions
 from verl_cxr.files import RecordError
 from verl_cxr.reports.overrides import Override
-from verl_cxr.reports.prior import without_priors
 from verl_cxr.reports.sections import Sections, split_report
-from verl_cxr.reports.text import clean_text, has_blank, split_sentences
 from verl_cxr.study import RegionFinding, Report, Study, View
 
 __all__ = ["FUNNEL", "WITHOUT_PHRASE", "FilmStudy", "StudyOptions"]
@@ -50,8 +49,6 @@ _MAX_GRAPH = 1 << 24
 _CACHED = 1 << 16  # phrases; a phrase is that of several regions, and many reports share theirs
 _SOURCE = "MIMIC-CXR"
 _LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
-_NO_SECTION = "neither findings nor impression"
-_ALL_PRIOR = "nothing left without mentions of earlier examinations"
 
 FUNNEL = (
     Line("films listed", paper=377_110),
@@ -62,13 +59,13 @@ FUNNEL = (
     Line("films of a view that is used"),
     Line("no size in the metadata", dropped=True),
     Line("no report", dropped=True),
-    Line(_NO_SECTION, dropped=True),
+    Line(NO_SECTION, dropped=True),
     Line("film-report pairs", paper=213_073),
     Line("reports of these pairs"),
     Line("no split", dropped=True),
     Line("leak guard: patient of Chest ImaGenome's gold set", dropped=True),
     Line("leak guard: patient of an evaluation split", dropped=True),
-    Line(_ALL_PRIOR, dropped=True),
+    Line(ALL_PRIOR, dropped=True),
     Line("pairs with a scene graph"),
     Line("pairs with a described region"),
     Line("boxes", paper=642_703),
@@ -132,10 +129,10 @@ class FilmStudy:
         if film.split is None or self.leak:
             funnel.drop(self.leak or "no split")
             return None
-        rewrite = _rewriter(options.priors, options.drop_blanks)
+        rewrite = _rewriter(TextOptions(options.priors, options.drop_blanks))
         findings, impression = (rewrite(text) if text else None for text in sections)
         if not (findings or impression):
-            funnel.drop(_ALL_PRIOR)
+            funnel.drop(ALL_PRIOR)
             return None
         regions = self._regions(context, rewrite) if options.graphs else ()
         if regions is None:
@@ -164,7 +161,7 @@ class FilmStudy:
         if not (findings or impression) and self.options.last_paragraph:
             findings = sections.last_paragraph
         if not (findings or impression):
-            context.funnel.drop(_NO_SECTION)
+            context.funnel.drop(NO_SECTION)
             return None
         return findings, impression
 
@@ -270,16 +267,5 @@ def _report_problem(context: BuildContext, path: Path, error: Exception, member:
 
 
 @lru_cache(maxsize=8)
-def _rewriter(priors: bool, drop_blanks: bool) -> Callable[[str], str]:
-    """What becomes of a text: one line, without mentions of earlier examinations, perhaps without blanks."""
-
-    @lru_cache(maxsize=_CACHED)
-    def rewrite(text: str) -> str:
-        text = clean_text(text)
-        if not priors:
-            text = without_priors(text)
-        if drop_blanks and has_blank(text):
-            text = " ".join(sentence for sentence in split_sentences(text) if not has_blank(sentence))
-        return text
-
-    return rewrite
+def _rewriter(options: TextOptions) -> Callable[[str], str]:
+    return lru_cache(maxsize=_CACHED)(options.rewritten)
