@@ -32,7 +32,7 @@ from reward_plugins.accuracy_options import AccuracyGateOptions
 from reward_plugins.accuracy_record import AccuracyRecord, MeasurementScore
 from reward_plugins.agreement import Stance, read, stance
 from reward_plugins.relevance import MeasurementTable, load_table
-from verl_cxr.answers import extract, is_correct
+from verl_cxr.answers import extract, is_right
 from verl_cxr.measure import Evidence
 from verl_cxr.question import Kind, Question
 from verl_cxr.trajectory import Trajectory
@@ -52,7 +52,7 @@ def score(trajectory: Trajectory, question: Question, options: AccuracyGateOptio
     """
     text = trajectory.answer_text
     extracted = extract(text, question)
-    problem, correct = problem_of(trajectory), is_correct(text, question) is True
+    problem, correct = problem_of(trajectory), is_right(extracted, question) is True
     measurements = _measurements(trajectory, question, extracted.answer, load_table(options.table))
     applicable = [each for each in measurements if each.relevant and each.exposed]
     agreeing = sum(each.agrees for each in applicable)

@@ -196,7 +196,7 @@ class EvidenceAgentLoop(AgentLoopBase):
         )
         rollout.timings[f"tools_{turn}"] = time.monotonic() - began
         if any(each.call.tool == "measure" and not each.call.refused for each in answered) and self.bench.source:
-            evidence = self.bench.source.gather(case)[0]
+            evidence = (await asyncio.to_thread(self.bench.source.gather, case))[0]
         rollout.evidence = evidence or rollout.evidence
         observation: Observation | None = observe(answered, package)
         while observation is not None:

@@ -29,7 +29,7 @@ from verl_cxr.answers.wording import contents, plain, words
 from verl_cxr.answers.zone import Place, Scope, scope_of, tagged
 from verl_cxr.question import Kind, Question, letter
 
-__all__ = ["Extracted", "Reason", "extract", "is_correct", "plain", "tagged", "words"]
+__all__ = ["Extracted", "Reason", "extract", "is_correct", "is_right", "plain", "tagged", "words"]
 
 _YES_NO = ("yes", "no")
 _NEGATIVE_QUESTION = frozenset({"normal", "clear", "unremarkable", "intact", "free", "no", "not", "without", "absent"})
@@ -111,7 +111,12 @@ def is_correct(text: str, question: Question) -> bool | None:
         yes or no, is the question's; whether the labels are exactly its labels; whether an open answer has the words
         of one of its answers, in whatever order, and no others but fillers.
     """
-    answer = extract(text, question).answer
+    return is_right(extract(text, question), question)
+
+
+def is_right(extracted: Extracted, question: Question) -> bool | None:
+    """`is_correct` for an answer that was extracted already."""
+    answer = extracted.answer
     if answer is None:
         return None
     if question.kind is Kind.MULTI_LABEL:
